@@ -1,0 +1,61 @@
+# `make lab` sets up and opens JupyterLab on the tour; `make report` runs the tour without a browser; `make test` runs every test.
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c 'import sys; sys.version_info >= (3, 11) and print("$(name)")' 2>/dev/null)))
+VENV ?= .venv
+EXTRAS := backends,cluster,hf,tensorboard,dev$(if $(shell command -v nvidia-smi),$(shell echo ,gpu))
+BIN := $(VENV)/bin
+# Dependencies are installed anew when these two files change, the project itself when the checkout is another one.
+DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
+NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+ARGS ?=
+
+.PHONY: install lab report test check unit notebooks browser wheel format clean
+
+install: $(DEPENDENCIES) $(INSTALLED)
+
+lab: install
+	$(BIN)/paifuser-lab open $(ARGS)
+
+report: install
+	$(BIN)/paifuser-lab report --out out $(ARGS)
+
+test: check unit notebooks browser
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_house.py
+
+unit: install
+	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m 'not browser and not gpu' $(ARGS)
+
+notebooks: install
+	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 PAIFUSER_QUICK=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)
+
+browser: install
+	$(BIN)/pytest -m browser
+
+wheel: install
+	$(BIN)/python -m build --no-isolation --wheel
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv dist build out
+
+$(DEPENDENCIES): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "PAIFuser Lab needs Python 3.11 or later; none was found. Name one: make PYTHON=/path/to/python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt hatchling editables
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]'
+	@rm -f $(VENV)/.dependencies-* $(VENV)/.installed-*
+	@touch $@ $(INSTALLED)
+
+$(INSTALLED): $(DEPENDENCIES)
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@rm -f $(VENV)/.installed-*
+	@touch $@

@@ -1,0 +1,64 @@
+"""PAIFuser Lab: see where a PyTorch model spends its time, change it, measure the effect at once, undo it, replay it.
+
+import paifuser_lab as lab
+
+work = lab.load("resnet18")                                  # or lab.Workload(model, inputs)
+recipe = lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}])
+variant = lab.apply(work, recipe)                            # a changed copy; variant.model is called like the original
+lab.compare(work, variant)                                   # timed in turn against the baseline
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault(
+    "KINETO_LOG_LEVEL", "99"
+)  # torch's profiler, used for memory, otherwise writes to the terminal at each call
+
+from .comparison import compare
+from .errors import PaifuserError
+from .machine import hardware
+from .recipe import Recipe
+from .records import Comparison, Hardware, Measurement, Record
+from .variant import Variant, apply
+from .workload import Workload, load, models
+
+if TYPE_CHECKING:
+    from .figures import figure
+    from .planner import plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Comparison",
+    "Hardware",
+    "Measurement",
+    "PaifuserError",
+    "Recipe",
+    "Record",
+    "Variant",
+    "Workload",
+    "apply",
+    "compare",
+    "figure",
+    "hardware",
+    "load",
+    "models",
+    "plan",
+]
+
+_LAZY = {"figure": "figures", "plan": "planner"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'paifuser_lab' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,20 @@
+"""Finds the files that are not Python: front-end sources, CUDA sources and notebooks, in a wheel as in a checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .errors import FileError
+
+PACKAGE = Path(__file__).parent
+
+
+def asset(name: str) -> Path:
+    """The path of `widgets/…`, `kernels/…` or `notebooks/…`: of the wheel's copy, or of the checkout's."""
+    places = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
+    for place in places:
+        if place.exists():
+            return place
+    raise FileError(
+        f"{name} is neither in the installed package ({places[0]}) nor in a checkout ({places[1]}); reinstall paifuser-lab."
+    )

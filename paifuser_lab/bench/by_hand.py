@@ -1,0 +1,61 @@
+"""The engines as anybody would call them directly, with none of our code around them: what ours are held against."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..converter import export_onnx
+from ..errors import PaifuserError
+from ..machine import thread_choices, threads
+from ..measure import Candidate
+from ..workload import Workload
+
+
+def candidates(work: Workload) -> Iterator[Candidate]:
+    """Each engine with its usual settings, once for each sensible number of threads."""
+    model = copy.deepcopy(work.model).eval()
+    inputs = work.inputs.clone()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        try:
+            names = export_onnx(model, inputs, path)
+        except PaifuserError:
+            names = None
+        for count in thread_choices():
+            yield Candidate(f"by hand: eager · {count}", lambda: inputs(model), count)
+            yield Candidate(f"by hand: inductor · {count}", _inductor(model, inputs, count), count)
+            if names is not None:
+                feeds = {name: tensor.numpy() for name, tensor in zip(names, inputs.tensors, strict=True)}
+                yield Candidate(f"by hand: onnxruntime · {count}", _onnxruntime(path, feeds, count), count)
+                yield Candidate(f"by hand: openvino · {count}", _openvino(path, feeds, count), count)
+
+
+def _inductor(model: nn.Module, inputs: Any, count: int) -> Callable[[], Any]:
+    compiled = torch.compile(copy.deepcopy(model))
+    with torch.no_grad(), threads(count):
+        inputs(compiled)
+    return lambda: inputs(compiled)
+
+
+def _onnxruntime(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], Any]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = count
+    session = onnxruntime.InferenceSession(str(path), options)
+    return lambda: session.run(None, feeds)
+
+
+def _openvino(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], Any]:
+    import openvino
+
+    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": count, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+    return lambda: compiled(feeds)

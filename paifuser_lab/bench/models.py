@@ -1,0 +1,120 @@
+"""Each model with each back end, and the plan's choice against the best of them called by hand."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from ..comparison import compare
+from ..engines import available_engines
+from ..errors import PaifuserError
+from ..machine import hardware, thread_choices
+from ..measure import Candidate, ratio_of_rounds, rounds_in_turn
+from ..planner import plan
+from ..progress import progress
+from ..recipe import Recipe
+from ..records import Comparison, Record
+from ..variant import apply
+from ..workload import Workload, load, models, running
+from .by_hand import candidates as by_hand_candidates
+
+
+class HandRatio(Record):
+    """The plan's choice against the fastest engine called directly, in the same rounds; above 1 the plan's is faster."""
+
+    plan: str
+    best_by_hand: str
+    plan_ms: float
+    by_hand_ms: float
+    ratio: float
+    interval: tuple[float, float]
+    all_ms: dict[str, float]
+
+
+class ModelsBench(Record):
+    """What `paifuser-lab bench models` measured."""
+
+    machine: str
+    comparisons: tuple[Comparison, ...]
+    by_hand: dict[str, HandRatio] = {}
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return f"latency in ms on {self.machine} (× = speed-up over the faster eager baseline)"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a model, a column a back end."""
+        rows = [self._row(one) for one in self.comparisons]
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        return [{key: row.get(key, "–") for key in keys} for row in rows] or [{"model": "nothing was measured"}]
+
+    def _row(self, comparison: Comparison) -> dict[str, str]:
+        base = comparison[comparison.baseline]
+        row = {"model": comparison.workload, "eager": f"{base.latency_ms:.3g} ({base.threads}t)"}
+        for engine in ("inductor", "onnxruntime", "openvino"):
+            tried = [one for one in comparison.rows if one.latency_ms is not None and one.name.startswith(engine)]
+            if tried:
+                best = min(tried, key=lambda one: one.latency_ms or 0.0)
+                row[engine] = f"{best.latency_ms:.3g} ({best.threads}t) {best.speedup:.2f} ×"
+        row["best"] = comparison.best.name
+        if hand := self.by_hand.get(comparison.workload):
+            row["plan / best by hand"] = f"{hand.ratio:.2f} × ({hand.interval[0]:.2f}–{hand.interval[1]:.2f}) {hand.best_by_hand}"
+        return row
+
+
+def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
+    """Measure models one after another; one that fails is noted and the others go on."""
+    chosen = names or tuple(name for name in models() if "-tiny" not in name and "-digits" not in name and "-streets" not in name)
+    comparisons: list[Comparison] = []
+    hands: dict[str, HandRatio] = {}
+    failures: dict[str, str] = {}
+    with progress("models", len(chosen)) as shown:
+        for name in chosen:
+            try:
+                work = load(name)
+                comparisons.append(_backends(work, seconds))
+                if by_hand:
+                    hands[name] = _against_hand(work, seconds)
+            except PaifuserError as error:
+                failures[name] = str(error)
+            except KeyboardInterrupt:
+                break
+            shown.advance(doing=name)
+    return ModelsBench(machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures)
+
+
+def _backends(work: Workload, seconds: float) -> Comparison:
+    recipes = [Recipe([{"backend": options}]) for options in _options()]
+    return compare(work, *recipes, seconds=seconds, metric=False)
+
+
+def _options() -> list[dict[str, object]]:
+    """Every engine with each sensible number of threads; compiling is long, so Inductor is frozen only at the most threads."""
+    found: list[dict[str, object]] = []
+    for count in thread_choices():
+        found += [{"name": name, "threads": count} for name in available_engines() if name != "eager"]
+    return [*found, {"name": "inductor", "threads": thread_choices()[-1], "freeze": True}]
+
+
+def _against_hand(work: Workload, seconds: float) -> HandRatio:
+    """The plan's variant and the engines by hand, timed in the same rounds."""
+    recipe = plan(work, seconds=seconds)
+    variant = apply(work, recipe)
+    inputs = work.inputs.clone()
+    with ExitStack() as stack:
+        stack.enter_context(running(variant.model))
+        ours = Candidate("plan", lambda: inputs(variant.model), variant.threads)
+        hands = list(by_hand_candidates(work))
+        *_, samples = rounds_in_turn([ours, *hands], rounds=40, seconds=seconds)
+    best = min(hands, key=lambda one: samples[one.name].median_ms).name
+    ratio, interval = ratio_of_rounds(samples[best], samples["plan"])
+    return HandRatio(
+        plan=recipe.label,
+        best_by_hand=best,
+        plan_ms=samples["plan"].median_ms,
+        by_hand_ms=samples[best].median_ms,
+        ratio=ratio,
+        interval=interval,
+        all_ms={name: one.median_ms for name, one in samples.items()},
+    )

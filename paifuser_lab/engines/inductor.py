@@ -1,0 +1,59 @@
+"""torch.compile's Inductor, with or without its weights frozen in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..machine import threads
+from ..workload import Inputs
+from .engine import Engine
+
+PREPACKED = ("mkldnn::_convolution_pointwise", "mkldnn::_linear_pointwise", "mkl::_mkl_linear", "onednn::")
+PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
+
+
+class Inductor(Engine):
+    """Compiled for the example inputs at once, for other shapes when they come."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool) -> None:
+        super().__init__(module, count)
+        self.freeze = freeze
+        self.compiled = torch.compile(_entry_of(module))
+        self(*inputs.args, **inputs.kwargs)
+        if freeze:
+            self.notes.append(_what_was_prepacked(lambda: self(*inputs.args, **inputs.kwargs)))
+
+    def answer(self, inputs: Inputs) -> Any:
+        """Run the compiled code; freezing is a global switch, so it is on only while this engine may compile."""
+        from torch._inductor import config
+
+        with torch.no_grad(), config.patch(freezing=self.freeze), threads(self.threads):
+            return self.compiled(*inputs.args, **inputs.kwargs)
+
+
+def _entry_of(module: nn.Module) -> Callable[..., Any]:
+    """A function of its own around the module: compiled code hangs on a function's code, and models of one class would share its limit."""
+
+    def entry(*args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    own_code = entry.__code__.replace(co_name=f"entry_{id(module)}")
+    return FunctionType(own_code, entry.__globals__, own_code.co_name, None, entry.__closure__)
+
+
+def _what_was_prepacked(call: Callable[[], Any]) -> str:
+    """Count the operators whose weights really were prepacked: the option alone proves nothing."""
+    with torch.autograd.profiler.profile() as profiled:
+        call()
+    names = [event.name() for event in profiled.kineto_results.events()]
+    packed = sum(name.startswith(PREPACKED) for name in names)
+    return (
+        f"frozen: {packed} operators run with prepacked weights"
+        if packed
+        else "frozen, yet no operator runs with prepacked weights"
+    )

@@ -1,0 +1,67 @@
+"""Everything that can go wrong, as one tree.
+
+    PaifuserError
+    ├── WorkloadError          a model, its inputs or its data do not fit together
+    │   ├── UnknownModelError  no model of that name
+    │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
+    ├── RecipeError            a recipe cannot be read, or does not fit this model
+    ├── StepError              a step failed or was not exact enough; nothing was changed
+    ├── MeasureError           something could not be measured
+    ├── MissingExtraError      an optional dependency is not installed; names the extra to install
+    └── FileError              a file is missing, damaged, or would have executed code
+
+Every message is one sentence that says what was wrong with which layer, file or value, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class PaifuserError(Exception):
+    """The root: `except PaifuserError` catches whatever this project raises on purpose."""
+
+
+class WorkloadError(PaifuserError):
+    """A model, its inputs or its data do not fit together."""
+
+
+class UnknownModelError(WorkloadError):
+    """No model of that name."""
+
+
+class ForwardError(WorkloadError):
+    """The model failed on its inputs."""
+
+    def __init__(self, message: str, *, layer: str) -> None:
+        super().__init__(message)
+        self.layer = layer
+
+
+class RecipeError(PaifuserError):
+    """A recipe cannot be read, or does not fit this model."""
+
+
+class StepError(PaifuserError):
+    """A step failed or was not exact enough; nothing was changed."""
+
+
+class MeasureError(PaifuserError):
+    """Something could not be measured."""
+
+
+class MissingExtraError(PaifuserError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, *, extra: str, needed_for: str) -> None:
+        super().__init__(f"{needed_for} needs {package}, which is not installed: pip install 'paifuser-lab[{extra}]'.")
+        self.package = package
+        self.extra = extra
+
+
+class FileError(PaifuserError):
+    """A file is missing, damaged, or would have executed code."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what a library said, or the error's name where it said nothing."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,25 @@
+"""Drawings of records: one function a kind of record, in light or dark, for notebooks, reports and papers. Stands on matplotlib."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ..records import Record
+from .style import Drawing
+
+__all__ = ["Drawing", "figure"]
+
+DRAWERS = {
+    "Comparison": ".comparison:draw",
+    "Hardware": ".hardware:draw",
+}
+
+
+def figure(record: Record, *, dark: bool = False) -> Drawing:
+    """The matplotlib figure of a record; it shows itself in a notebook, and `savefig` writes SVG or PNG."""
+    name = type(record).__name__
+    if name not in DRAWERS:
+        raise TypeError(f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}.")
+    module, _, function = DRAWERS[name].partition(":")
+    drawn: Drawing = getattr(import_module(module, __name__), function)(record, dark=dark)
+    return drawn

@@ -1,0 +1,41 @@
+"""Latency of a baseline and its variants: median, middle half, and the speed-up with its interval."""
+
+from __future__ import annotations
+
+from ..records import Comparison, Measurement
+from .style import Drawing, Theme, blank
+
+
+def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
+    """One line a row that was timed, the baseline first; shorter is faster."""
+    rows = [row for row in comparison.rows if row.latency_ms is not None]
+    drawing, axes, theme = blank(comparison.title, height=1.1 + 0.36 * len(rows), dark=dark)
+    longest = max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows)
+    for place, row in enumerate(rows):
+        colour = _colour(row, comparison, theme)
+        latency = row.latency_ms or 0.0
+        low, high = row.spread_ms or (latency, latency)
+        axes.barh(place, latency, height=0.55, color=colour, alpha=0.35, linewidth=0)
+        axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
+        axes.plot([latency], [place], marker="o", color=colour, markersize=5)
+        axes.annotate(_label(row, comparison), (max(latency, high), place), (6, 0), textcoords="offset points", va="center",
+                      color=theme.ink, fontsize=8.5)  # fmt: skip
+    axes.set_yticks(range(len(rows)), [row.name for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest * 1.45)
+    axes.set_xlabel("latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9)
+    return drawing
+
+
+def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:
+    if row.name == comparison.baseline or row.speedup_interval is None or row.name.startswith("baseline"):
+        return theme.faint
+    low, high = row.speedup_interval
+    return theme.good if low > 1 else theme.bad if high < 1 else theme.main
+
+
+def _label(row: Measurement, comparison: Comparison) -> str:
+    if row.name == comparison.baseline or row.speedup is None or row.speedup_interval is None:
+        return f"{row.latency_ms:.3g} ms"
+    low, high = row.speedup_interval
+    return f"{row.latency_ms:.3g} ms · {row.speedup:.2f} × ({low:.2f}–{high:.2f})"

@@ -1,0 +1,186 @@
+"""Latency in interleaved pairs, peak memory, FLOPs and output error.
+
+On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after round in shuffled order, and a
+ratio is formed within each round, where the drift is the same for both. One call of each turn is not counted: it gives the
+caches and the threads of the one before time to settle.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode
+
+from .errors import MeasureError
+from .machine import threads
+
+TURN_S = 0.008
+MOST_CALLS_A_TURN = 16
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to be timed: a call without arguments, and the number of threads it runs with."""
+
+    name: str
+    call: Callable[[], Any]
+    threads: int
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass
+class Samples:
+    """What was timed of one candidate: the median of each round's turn, and every single call."""
+
+    rounds_ms: list[float] = field(default_factory=list)
+    calls_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+
+    @property
+    def median_ms(self) -> float:
+        return float(numpy.median(self.rounds_ms))
+
+    @property
+    def best_ms(self) -> float:
+        return min(self.calls_ms)
+
+    @property
+    def spread_ms(self) -> tuple[float, float]:
+        low, high = numpy.percentile(self.rounds_ms, [25, 75])
+        return float(low), float(high)
+
+    @property
+    def median_cpu_ms(self) -> float:
+        return float(numpy.median(self.cpu_ms))
+
+
+def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: float) -> Iterator[dict[str, Samples]]:
+    """Time the candidates in turn and give the samples so far after each round; whoever reads may stop at any round.
+
+    Ends after `rounds`, or after `seconds` once five rounds are done.
+    """
+    if rounds < 1:
+        raise MeasureError(f"{rounds} rounds measure nothing; ask for 1 or more.")
+    samples = {one.name: Samples() for one in candidates}
+    if len(samples) != len(candidates):
+        raise MeasureError("Two candidates have the same name; name them apart.")
+    calls = {one.name: _calls_a_turn(one) for one in candidates}
+    order, shuffle = list(candidates), random.Random(0).shuffle
+    began = time.perf_counter()
+    for done in range(rounds):
+        if done >= 5 and time.perf_counter() - began > seconds:
+            return
+        shuffle(order)
+        with _no_collection():
+            for one in order:
+                _take_turn(one, calls[one.name], samples[one.name])
+        yield samples
+
+
+def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
+    """How many times faster `other` is: the median over rounds, and its 95% bootstrap interval."""
+    count = min(len(baseline.rounds_ms), len(other.rounds_ms))
+    ratios = numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count])
+    picks = numpy.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+    low, high = numpy.percentile(numpy.median(ratios[picks], axis=1), [2.5, 97.5])
+    return float(numpy.median(ratios)), (float(low), float(high))
+
+
+def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
+    """The most bytes of tensors that a call holds at once beyond what was there before, its answer included.
+
+    On CUDA this is the allocator's own figure; on a CPU the sum over every allocation that torch reports.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with torch.autograd.profiler.profile(profile_memory=True) as profiled:
+        kept = call()
+    del kept
+    changes = [event.nbytes() for event in profiled.kineto_results.events() if event.name() == "[memory]"]
+    return int(max(numpy.cumsum([0, *changes])))
+
+
+def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
+    """Floating-point operations of one call, as torch's own counter counts them (two a multiply-add)."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        run(module)
+    return int(counter.get_total_flops())
+
+
+def output_error(reference: Any, output: Any) -> tuple[float, float]:
+    """Relative L2 error and largest absolute difference between two answers of the same structure."""
+    wanted, got = _answers(reference), _answers(output)
+    if len(wanted) != len(got):
+        raise MeasureError(f"the answer has {len(got)} tensors where the baseline's has {len(wanted)}.")
+    difference = total = largest = 0.0
+    for one, other in zip(wanted, got, strict=True):
+        if one.shape != other.shape:
+            raise MeasureError(f"the answer has shape {tuple(other.shape)} where the baseline's has {tuple(one.shape)}.")
+        left, right = one.double(), other.double()
+        gap = torch.where(left == right, torch.zeros_like(left), left - right)  # equal infinities differ by nothing
+        difference += float((gap * gap).sum())
+        total += float(left[torch.isfinite(left)].square().sum())
+        largest = max(largest, float(gap.abs().max()) if gap.numel() else 0.0)
+    return (difference / total) ** 0.5 if total else difference**0.5, largest
+
+
+def _answers(output: Any) -> list[Tensor]:
+    return [leaf.detach().cpu() for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def _calls_a_turn(one: Candidate) -> int:
+    """Warm a candidate up and find how many calls fill a turn."""
+    with torch.no_grad(), threads(one.threads):
+        _timed(one)
+        fastest = min(_timed(one)[0] for _ in range(3))
+    return max(1, min(MOST_CALLS_A_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
+
+
+def _take_turn(one: Candidate, calls: int, samples: Samples) -> None:
+    with torch.no_grad(), threads(one.threads):
+        _timed(one)
+        taken = [_timed(one) for _ in range(calls)]
+    samples.calls_ms += [wall for wall, _ in taken]
+    samples.rounds_ms.append(float(numpy.median([wall for wall, _ in taken])))
+    samples.cpu_ms.append(sum(cpu for _, cpu in taken) / calls)
+
+
+def _timed(one: Candidate) -> tuple[float, float]:
+    """Wall and process CPU time of one call, in ms."""
+    _settle(one.device)
+    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+    one.call()
+    _settle(one.device)
+    return (time.perf_counter_ns() - wall) / 1e6, (time.process_time_ns() - cpu) / 1e6
+
+
+def _settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

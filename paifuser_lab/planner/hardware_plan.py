@@ -1,0 +1,156 @@
+"""A recipe for this hardware, with a sentence for each choice.
+
+The hardware's figures say what could win; the few candidates are then built and timed in turn, and the fastest within the error
+allowed is taken. For a device that is only named (PAIFUSER_HARDWARE) nothing can be timed, and the figures decide alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from ..comparison import compare
+from ..engines import available_engines
+from ..errors import WorkloadError
+from ..graph import observe
+from ..machine import hardware, thread_choices
+from ..recipe import Recipe
+from ..records import Comparison, Hardware, Measurement
+from ..steps.fold import plan_fold
+from ..workload import Workload, running
+
+WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
+EQUAL = 0.97  # what comes within this of the best counts as equal, and the simpler recipe is taken
+
+Choice = dict[str, dict[str, Any]]
+
+
+def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engines: Iterable[str] | None = None) -> Recipe:
+    """Choose a recipe for this hardware; `recipe.explain()` says why, and `recipe.evidence` holds what was measured.
+
+    `max_error` is the relative output error that is acceptable, `seconds` the time for measuring (building comes on top; 0
+    decides from the hardware's figures alone), `engines` which back ends may be taken.
+    """
+    machine = hardware()
+    allowed = _allowed(engines)
+    folding = _fold(work)
+    if seconds <= 0 or machine.source == "published":
+        return Recipe([*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name)
+    candidates = [Recipe([*folding, *rest]) for rest in _candidates(work, machine, max_error, allowed)]
+    measured = compare(work, *candidates, seconds=seconds, metric=False)
+    by_label = {one.label: one for one in candidates}
+    best = _best(measured, by_label, max_error)
+    if best is None:
+        return Recipe(workload=work.name, evidence=measured)
+    steps = [_because(step, sentence) for step, sentence in _sentences(by_label[best.name], best, measured)]
+    return Recipe(steps, workload=work.name, evidence=measured)
+
+
+def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
+    here = available_engines()
+    for name in engines or ():
+        if name not in here:
+            raise WorkloadError(f"engine '{name}' is not available here; there are {', '.join(here)}.")
+    return tuple(engines) if engines is not None else here
+
+
+def _fold(work: Workload) -> list[Choice]:
+    """Folding is exact and never costs anything at run time, so it is taken wherever there is something to fold."""
+    with running(work.model):
+        pairs = plan_fold(work.model, observe(work.model, lambda: work.inputs.clone()(work.model))).pairs
+    if not pairs:
+        return []
+    return [{"fold": {"why": f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, each costs nothing"}}]
+
+
+def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]) -> list[list[Choice]]:
+    """What could win here: each engine with each sensible number of threads, in each number format that is worth it."""
+    formats: list[list[Choice]] = [[]]
+    if (half := _half_format(machine, max_error)) is not None:
+        formats.append([{"precision": {"default": half}}])
+    layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
+    found: list[list[Choice]] = []
+    for count in thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]:
+        for numbers in formats:
+            found += [[*numbers, *layout, _backend("eager", count)] for layout in layouts if "eager" in engines]
+            found += [
+                [*numbers, _backend(name, count)] for name in engines if name in ("onnxruntime", "openvino") and not numbers
+            ]
+            if "inductor" in engines:
+                found.append([*numbers, _backend("inductor", count, freeze=work.device.type == "cpu")])
+    return found
+
+
+def _backend(name: str, count: int, *, freeze: bool = False) -> Choice:
+    return {"backend": {"name": name, "threads": count} | ({"freeze": True} if freeze else {})}
+
+
+def _half_format(machine: Hardware, max_error: float) -> str | None:
+    """The 16-bit format that this hardware computes much faster in than in fp32; None where there is none or it must be exact."""
+    target = machine.target
+    if max_error < 1e-3:
+        return None
+    for name, rate in (("bf16", target.bf16_gflops), ("fp16", target.fp16_gflops)):
+        if rate is not None and rate > WORTH * target.fp32_gflops:
+            return name
+    return None
+
+
+def _has_images(work: Workload) -> bool:
+    return any(tensor.ndim == 4 for tensor in work.inputs.tensors) and any(
+        isinstance(one, nn.Conv2d) for one in work.model.modules()
+    )
+
+
+def _by_figures(work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]) -> list[Choice]:
+    """The recipe for a device that cannot be timed from here."""
+    steps: list[Choice] = []
+    target = machine.target
+    if _has_images(work):
+        steps.append({"layout": {"why": f"matrix units of {machine.name} read images channels-last"}})
+    if (half := _half_format(machine, max_error)) is not None:
+        rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
+        why = f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and {target.fp32_gflops / 1e3:.3g} in fp32"
+        steps.append({"precision": {"default": half, "why": why}})
+    if machine.accelerators and "inductor" in engines:
+        steps.append({"backend": {"name": "inductor", "why": f"fuses what lies between the large operators on {machine.name}"}})
+    elif not machine.accelerators and "openvino" in engines:
+        why = "usually the fastest of the engines on an x86 CPU; not measured, since no time was given"
+        steps.append({"backend": {"name": "openvino", "why": why}})
+    return steps
+
+
+def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:
+    """The fastest row within the error; among equals the one with the fewest steps, eager before engines."""
+    rows = [row for row in measured.rows if row.name in recipes and row.speedup is not None]
+    rows = [row for row in rows if (row.relative_error or 0.0) <= max_error]
+    if not rows:
+        return None
+    fastest = min(row.latency_ms or 0.0 for row in rows)
+    if fastest > (measured[measured.baseline].latency_ms or 0.0):
+        return None
+    equal = [row for row in rows if fastest >= EQUAL * (row.latency_ms or 0.0)]
+    return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
+
+
+def _sentences(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
+    for step in recipe.steps:
+        yield step, step.why or _sentence(step.kind, best, measured)
+
+
+def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
+    base = measured[measured.baseline]
+    if kind != "backend":
+        return f"part of the fastest of {len(measured.rows) - 2} recipes measured here; output error {best.relative_error:.1e}"
+    others = [row for row in measured.rows if row.latency_ms is not None and row.name not in (best.name, base.name)]
+    near = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
+    return (
+        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was ({best.speedup:.2f} ×, "
+        f"output error {best.relative_error:.1e}); next best: {near.name} with {near.latency_ms:.3g} ms"
+    )
+
+
+def _because(step: Any, sentence: str) -> Any:
+    return step.model_copy(update={"why": sentence})

@@ -1,0 +1,197 @@
+"""An ordered list of steps as plain data, read from and written to YAML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from ._files import read_text, write_text
+from ._yaml import Lines, at_line, parse
+from .errors import RecipeError
+from .records import Comparison
+from .steps import Step, step_class
+
+VERSION = 1
+
+
+class Recipe:
+    """What to do to a model, in order: `Recipe([{"fold": {}}, {"backend": {"name": "onnxruntime"}}])`.
+
+    A recipe does not change; `recipe + step` and `recipe[:-1]` are new ones.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step | dict[str, Any] | str] = (),
+        *,
+        workload: str | None = None,
+        evidence: Comparison | None = None,
+    ) -> None:
+        self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
+        self.workload = workload
+        self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
+        _check_order(self.steps)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a recipe from a YAML file."""
+        return cls.from_text(read_text(path))
+
+    @classmethod
+    def from_text(cls, text: str) -> Recipe:
+        """Read a recipe from YAML text; what is wrong is told with its line."""
+        data, lines = parse(text)
+        _check_frame(data, lines, text)
+        steps = []
+        for index, item in enumerate(data["steps"] or []):
+            try:
+                steps.append(_step_of(item, f"step {index + 1}"))
+            except RecipeError as error:
+                raise RecipeError(at_line(text, _line_of(error, lines, index), str(error))) from error
+        try:
+            return cls(steps, workload=data.get("workload"))
+        except RecipeError as error:
+            raise RecipeError(at_line(text, lines[("steps",)], str(error))) from error
+
+    def save(self, path: str | Path) -> Path:
+        """Write the recipe as YAML."""
+        return write_text(path, self.to_text())
+
+    def to_text(self) -> str:
+        """The recipe as YAML."""
+        head = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
+        steps = [{step.kind: step.options | ({"why": step.why} if step.why else {})} for step in self.steps]
+        lines = [yaml.safe_dump(head, sort_keys=False, allow_unicode=True).rstrip(), "steps:" if steps else "steps: []"]
+        for step in steps:
+            flow = yaml.safe_dump(step, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10_000).strip()
+            lines.append(f"  - {flow.removeprefix('{').removesuffix('}')}")
+        return "\n".join(lines) + "\n"
+
+    def as_code(self) -> str:
+        """The recipe as the Python that makes it."""
+        steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
+        load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
+        workload = f", workload={self.workload!r}" if self.workload else ""
+        apply = "variant = lab.apply(work, recipe)\n"
+        return f"import paifuser_lab as lab\n\n{load}recipe = lab.Recipe([\n{steps}]{workload})\n{apply}"
+
+    def explain(self) -> str:
+        """A line a step: what it is, and why it was chosen where that was said."""
+        return "\n".join(
+            f"{index}. {step.label}{': ' + step.why if step.why else ''}" for index, step in enumerate(self.steps, 1)
+        )
+
+    def diff(self, other: Recipe) -> tuple[str, ...]:
+        """What to take out (-) and put in (+) to come from this recipe to another; kept steps stand with two spaces."""
+        mine, theirs = _texts(self), _texts(other)
+        lines: list[str] = []
+        for _, low, high, other_low, other_high in SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+            same = mine[low:high] == theirs[other_low:other_high]
+            lines += [f"  {one}" for one in mine[low:high] if same]
+            lines += [] if same else [f"- {one}" for one in mine[low:high]] + [f"+ {one}" for one in theirs[other_low:other_high]]
+        return tuple(lines)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what the recipe does; sentences and the workload's name do not count."""
+        return hashlib.sha256("\n".join(_texts(self)).encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """The recipe in a few words."""
+        return " → ".join(step.label for step in self.steps) or "as it is"
+
+    def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
+        return Recipe((*self.steps, step), workload=self.workload)
+
+    def __getitem__(self, which: slice) -> Recipe:
+        return Recipe(self.steps[which], workload=self.workload)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.steps == other.steps
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Recipe({self.label})"
+
+
+def _texts(recipe: Recipe) -> list[str]:
+    return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
+
+
+class _StepProblem(RecipeError):
+    """A problem with a step, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _step_of(item: Any, where: str) -> Step:
+    if isinstance(item, Step):
+        return item
+    if isinstance(item, str):
+        item = {item: {}}
+    if not isinstance(item, dict) or len(item) != 1:
+        raise RecipeError(f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}")
+    kind, options = next(iter(item.items()))
+    if not isinstance(options or {}, dict):
+        raise _StepProblem(f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,))
+    found = step_class(str(kind))
+    try:
+        return found.model_validate(options or {})
+    except ValidationError as error:
+        raise _problem(error, found) from error
+
+
+def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
+    first = error.errors()[0]
+    key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+    name = ".".join(map(str, key))
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(step.model_fields)
+        return _StepProblem(f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key))
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return _StepProblem(f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}", (step.kind, *key))
+
+
+def _line_of(error: RecipeError, lines: Lines, index: int) -> int:
+    key = error.key if isinstance(error, _StepProblem) else ()
+    while ("steps", index, *key) not in lines:
+        key = key[:-1]
+    return lines[("steps", index, *key)]
+
+
+def _check_frame(data: Any, lines: Lines, text: str) -> None:
+    if not isinstance(data, dict):
+        raise RecipeError("A recipe is a mapping with the keys version, workload and steps; this is none.")
+    for key in data:
+        if key not in ("version", "workload", "steps"):
+            raise RecipeError(at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has version, workload and steps"))
+    if data.get("version") != VERSION:
+        line = lines.get(("version",), 1)
+        raise RecipeError(
+            at_line(text, line, f"version {data.get('version')!r} is unknown; this program reads version {VERSION}")
+        )
+    if not isinstance(data.get("workload"), str | None):
+        raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
+    if "steps" not in data or not isinstance(data["steps"], list | None):
+        raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+
+
+def _check_order(steps: tuple[Step, ...]) -> None:
+    for step in steps[:-1]:
+        if step.is_last:
+            raise RecipeError(f"'{step.kind}' stands before other steps; nothing can be changed after it, so put it last.")

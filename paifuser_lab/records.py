@@ -1,0 +1,255 @@
+"""What was measured: frozen, typed results that save, load, draw and travel. No torch in here.
+
+A record is a pydantic model; `save` and `load` go through JSON with the record's name and version in it.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ._files import read_text, write_text
+from .errors import FileError
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT = 1
+
+
+class Record(BaseModel):
+    """A result that does not change once it is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+    kinds: ClassVar[dict[str, type[Record]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        Record.kinds[cls.__name__] = cls
+
+    def save(self, path: str | Path) -> Path:
+        """Write the record as JSON."""
+        data = json.loads(self.model_dump_json())
+        return write_text(path, json.dumps({"record": type(self).__name__, "format": FORMAT, "data": data}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a record back; `Record.load` takes any kind, `Comparison.load` only its own."""
+        kind, data = _envelope(Path(path))
+        if not issubclass(kind, cls):
+            raise FileError(f"{Path(path).name} holds a {kind.__name__}, not a {cls.__name__}.")
+        try:
+            return kind.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise FileError(f"{Path(path).name} is not a sound {kind.__name__}: {where}: {first['msg']}.") from error
+
+
+def _envelope(path: Path) -> tuple[type[Record], Any]:
+    try:
+        content = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise FileError(f"{path.name} is not JSON ({error}); was it cut short?") from error
+    if not isinstance(content, dict) or str(content.get("record")) not in Record.kinds:
+        raise FileError(f"{path.name} is not a record; a record names its kind, one of {', '.join(sorted(Record.kinds))}.")
+    if content.get("format") != FORMAT:
+        raise FileError(f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}.")
+    return Record.kinds[content["record"]], content.get("data")
+
+
+class Ceiling(Record):
+    """What a device reaches at best with so many threads; None where it cannot do it or it was not measured."""
+
+    threads: int
+    fp32_gflops: float
+    bf16_gflops: float | None = None
+    fp16_gflops: float | None = None
+    int8_gops: float | None = None
+    bandwidth_gbs: float
+
+
+class Accelerator(Record):
+    """A device beside the CPU."""
+
+    name: str
+    kind: Literal["cuda", "npu"]
+    memory_bytes: int
+    compute_capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    ceiling: Ceiling
+
+
+class Hardware(Record):
+    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or published, for a named device)."""
+
+    name: str
+    source: Literal["measured", "published"]
+    isa: tuple[str, ...] = ()
+    physical_cores: int
+    logical_cores: int
+    caches_bytes: dict[str, int] = {}
+    memory_bytes: int
+    ceilings: tuple[Ceiling, ...]
+    accelerators: tuple[Accelerator, ...] = ()
+    torch_version: str = ""
+    note: str = ""
+
+    def ceiling(self, threads: int | None = None) -> Ceiling:
+        """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most threads."""
+        wanted = threads or max(one.threads for one in self.ceilings)
+        return min(self.ceilings, key=lambda one: abs(one.threads - wanted))
+
+    @property
+    def target(self) -> Ceiling:
+        """The ceilings of the device a model would run on: the first accelerator, else the CPU."""
+        return self.accelerators[0].ceiling if self.accelerators else self.ceiling()
+
+
+class StepReport(Record):
+    """What one step of a recipe did, and what was checked after it."""
+
+    step: str
+    seconds: float
+    relative_error: float
+    notes: tuple[str, ...] = ()
+
+
+class Measurement(Record):
+    """One row of a comparison: a model as it was, or a variant of it."""
+
+    name: str
+    steps: tuple[str, ...] = ()
+    threads: int
+    latency_ms: float | None = None
+    best_ms: float | None = None
+    spread_ms: tuple[float, float] | None = None
+    cpu_ms: float | None = None
+    speedup: float | None = None
+    speedup_interval: tuple[float, float] | None = None
+    peak_bytes: int | None = None
+    size_bytes: int | None = None
+    parameters: int | None = None
+    flops: int | None = None
+    relative_error: float | None = None
+    max_error: float | None = None
+    metric: float | None = None
+    build_s: float | None = None
+    weights_hash: str | None = None
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+class Comparison(Record):
+    """A baseline and variants of it, timed in turn on one machine."""
+
+    workload: str
+    machine: str
+    baseline: str
+    metric_name: str | None = None
+    rounds: int
+    is_interrupted: bool = False
+    rows: tuple[Measurement, ...]
+
+    def __getitem__(self, name: str) -> Measurement:
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise KeyError(f"no row {name!r}; there are {', '.join(row.name for row in self.rows)}")
+
+    @property
+    def best(self) -> Measurement:
+        """The row with the highest speed-up; the baseline itself where nothing was faster."""
+        return max((row for row in self.rows if row.speedup is not None), key=lambda row: row.speedup or 0.0)
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a variant, as plain numbers."""
+        import pandas
+
+        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows as a person reads them; columns with nothing in them are left out."""
+        rows = [_readable(row, self) for row in self.rows]
+        used = [key for key in rows[0] if any(row[key] not in ("", "–") for row in rows)]
+        return [{key: row[key] for key in used} for row in rows]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
+        lines = ["  ".join(key.ljust(width) for key, width in widths.items())]
+        lines += ["  ".join(row[key].ljust(width) for key, width in widths.items()) for row in table]
+        return "\n".join(line.rstrip() for line in [self.title, *lines])
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.workload}: {len(self.rows)} rows)"
+
+    @property
+    def title(self) -> str:
+        """What was compared, where, and how often."""
+        stopped = ", stopped early" if self.is_interrupted else ""
+        return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        head = "".join(f"<th>{html.escape(key)}</th>" for key in table[0])
+        body = "".join(
+            "<tr>" + "".join(f'<td style="text-align:{_align(key)}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
+            for row in table
+        )
+        return f"<table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _align(column: str) -> str:
+    return "left" if column in ("name", "recipe", "note") else "right"
+
+
+def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
+    is_baseline = row.name == comparison.baseline
+    return {
+        "name": row.name,
+        "recipe": "" if row.name == (label := " → ".join(row.steps)) else label,
+        "threads": str(row.threads),
+        "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
+        "middle half": "–" if row.spread_ms is None else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+        "speed-up": _speedup(row, is_baseline=is_baseline),
+        "cpu ms": "–" if row.cpu_ms is None else f"{row.cpu_ms:.3g}",
+        "peak": readable_bytes(row.peak_bytes),
+        "weights": readable_bytes(row.size_bytes),
+        "parameters": readable_count(row.parameters),
+        "FLOPs": readable_count(row.flops),
+        "output error": "–" if is_baseline or row.relative_error is None else f"{row.relative_error:.1e}",
+        comparison.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
+        "build s": "–" if row.build_s is None else f"{row.build_s:.1f}",
+        "note": row.failure or "",
+    }
+
+
+def _speedup(row: Measurement, *, is_baseline: bool) -> str:
+    if row.speedup is None:
+        return "–"
+    if is_baseline or row.speedup_interval is None:
+        return "1" if is_baseline else f"{row.speedup:.2f} ×"
+    low, high = row.speedup_interval
+    return f"{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+
+
+def readable_bytes(count: int | None) -> str:
+    """1536 → '1.5 kB', in powers of 1000 and with three figures."""
+    return readable_count(count, unit="B")
+
+
+def readable_count(count: float | None, *, unit: str = "") -> str:
+    """11689512 → '11.7 M'."""
+    if count is None:
+        return "–"
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.3g} {prefix}{unit}"
+    return f"{count:.3g} {unit}".rstrip()

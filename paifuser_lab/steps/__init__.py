@@ -1,0 +1,45 @@
+"""The registry of steps: a name in a recipe, and where its class is. Other packages add theirs by the entry point `paifuser_lab.steps`."""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from functools import cache
+from importlib.metadata import entry_points
+
+from ..errors import RecipeError
+from .step import Draft, Step
+
+__all__ = ["Draft", "Step", "step_class", "step_names"]
+
+BUILT_IN = {
+    "fold": ".fold:Fold",
+    "layout": ".layout:Layout",
+    "precision": ".precision:Precision",
+    "backend": ".backend:Backend",
+}
+
+
+def step_names() -> tuple[str, ...]:
+    """Every kind of step there is, the built-in ones first."""
+    return (*BUILT_IN, *(name for name in _installed() if name not in BUILT_IN))
+
+
+@cache
+def step_class(kind: str) -> type[Step]:
+    """The class of a kind of step."""
+    if kind in BUILT_IN:
+        module, _, name = BUILT_IN[kind].partition(":")
+        found: type[Step] = getattr(importlib.import_module(module, __name__), name)
+        return found
+    if kind in _installed():
+        loaded: type[Step] = entry_points(group="paifuser_lab.steps")[kind].load()
+        return loaded
+    near = get_close_matches(kind, step_names(), n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ""
+    raise RecipeError(f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}.")
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    return tuple(sorted(entry_points(group="paifuser_lab.steps").names))

@@ -1,0 +1,40 @@
+"""Keep images channels-last in memory, which is what most convolution code is fastest with."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .step import Draft, Step
+
+
+class Layout(Step):
+    """Store four-dimensional weights and inputs channels-last; values do not change."""
+
+    kind: ClassVar[str] = "layout"
+    tolerance: ClassVar[float | None] = 1e-4
+    format: Literal["channels_last"] = "channels_last"
+
+    @property
+    def label(self) -> str:
+        return "channels last"
+
+    def apply(self, draft: Draft) -> None:
+        """Convert the weights once, and the inputs at the door of each call."""
+        draft.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        draft.module.register_forward_pre_hook(_images_channels_last, with_kwargs=True)
+        images = sum(tensor.ndim == 4 for tensor in draft.work.inputs.tensors)
+        draft.notes.append(
+            "weights and inputs are channels-last" if images else "no image among the inputs: only weights are channels-last"
+        )
+
+
+def _images_channels_last(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    return pytree.tree_map_only(Tensor, _channels_last, (args, kwargs))
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor

@@ -1,0 +1,78 @@
+"""What a step is, and the draft that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from ..errors import RecipeError
+from ..workload import Workload
+
+
+@dataclass
+class Draft:
+    """The copy that a recipe is being applied to.
+
+    `module` holds the weights and always runs eagerly; `engine`, where a step set one, answers calls in its stead.
+    """
+
+    work: Workload
+    module: nn.Module
+    engine: nn.Module | None = None
+    threads: int = field(default_factory=torch.get_num_threads)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def model(self) -> nn.Module:
+        """What answers calls."""
+        return self.module if self.engine is None else self.engine
+
+
+class Step(BaseModel):
+    """One change of a model, as plain data.
+
+    A new kind of step is one file with one subclass, and one line in the registry (or an entry point of another package).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    kind: ClassVar[str]
+    tolerance: ClassVar[float | None] = None  # the relative L2 error that an exact step may make against the draft before it
+    is_last: ClassVar[bool] = False  # no step can come after it
+    why: str | None = Field(default=None, description="a sentence for people; it does not change what the step does")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What was chosen, without defaults and without the sentence."""
+        return self.model_dump(exclude_defaults=True, exclude={"why"}, mode="json")
+
+    @property
+    def label(self) -> str:
+        """The step as a chip shows it."""
+        return self.kind
+
+    def apply(self, draft: Draft) -> None:
+        """Change the draft, which is this step's own; an error drops it whole."""
+        raise TypeError(f"step '{self.kind}' does not say how it is applied; define apply(self, draft)")
+
+
+def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
+    """The layers whose dotted path fits a pattern such as 'layer4.*'; an error that names the nearest where none does."""
+    names = list(names)
+    if found := [name for name in names if fnmatchcase(name, pattern)]:
+        return found
+    near = get_close_matches(pattern.replace("*", ""), [name for name in names if name], n=3, cutoff=0.4)
+    hint = f"; the nearest are {', '.join(near)}" if near else ""
+    raise RecipeError(f"{what}: pattern '{pattern}' matches no layer{hint}.")
+
+
+def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
+    """Put another module in a layer's place."""
+    parent, _, name = layer.rpartition(".")
+    setattr(root.get_submodule(parent), name, new)

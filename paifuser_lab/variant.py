@@ -1,0 +1,182 @@
+"""A changed copy of a model, made by applying a recipe. The user's own model is never touched.
+
+Each step works on a copy of what the step before it made, is checked on the example inputs, and is dropped whole if it fails.
+What a recipe's first steps made is kept, so that undoing, redoing and going on from there are quick.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from .engines import Engine
+from .errors import MeasureError, PaifuserError, StepError, first_line
+from .locate import has_nan
+from .measure import output_error
+from .progress import progress
+from .recipe import Recipe
+from .records import StepReport
+from .steps import Draft, Step
+from .weights import save_weights, weights_hash
+from .workload import Workload, running
+
+MOST_KEPT = 12
+HALF_TOLERANCE = 0.1  # what an exact step may differ by where the draft already computes in 16 bits
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model with a recipe applied: `variant.model` is called like the model it came from."""
+
+    work: Workload
+    recipe: Recipe
+    module: nn.Module
+    model: nn.Module
+    threads: int
+    reports: tuple[StepReport, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the steps said they did."""
+        return tuple(note for report in self.reports for note in report.notes)
+
+    @property
+    def has_own_threads(self) -> bool:
+        """Whether a backend fixed the number of threads; otherwise it runs with as many as torch is set to."""
+        return isinstance(self.model, Engine)
+
+    @property
+    def build_s(self) -> float:
+        """How long it took to make."""
+        return sum(report.seconds for report in self.reports)
+
+    @cached_property
+    def weights_hash(self) -> str:
+        """The hash of the weights as they were made."""
+        return weights_hash(self.module)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write recipe and weights into a folder."""
+        folder = Path(folder)
+        self.recipe.save(folder / "recipe.yaml")
+        save_weights(self.module, folder / "weights.safetensors")
+        return folder
+
+    def __repr__(self) -> str:
+        return f"Variant({self.work.name}: {self.recipe.label})"
+
+
+_kept: WeakKeyDictionary[Workload, OrderedDict[str, Variant]] = WeakKeyDictionary()
+
+
+def apply(work: Workload, recipe: Recipe) -> Variant:
+    """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change."""
+    reference = work.output()
+    kept = _kept.setdefault(work, OrderedDict())
+    keys = _prefix_keys(work, recipe)
+    done, variant = _longest_kept(kept, keys)
+    if variant is None:
+        module = _copy(work)
+        variant = Variant(work, recipe[:0], module, module, torch.get_num_threads())
+        _keep(kept, keys[0], variant)
+    with progress("applying", len(recipe) - done) as shown:
+        for index in range(done, len(recipe)):
+            variant = _apply_step(variant, recipe[: index + 1], reference)
+            _keep(kept, keys[index + 1], variant)
+            shown.advance(doing=recipe.steps[index].label)
+    return variant
+
+
+def _apply_step(before: Variant, recipe: Recipe, reference: Any) -> Variant:
+    """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
+    step = recipe.steps[-1]
+    began = time.perf_counter()
+    draft = Draft(before.work, copy.deepcopy(before.module).eval())
+    try:
+        step.apply(draft)
+        error = _check(step, before, draft, reference)
+    except StepError as problem:
+        raise StepError(f"{_told(step, before)}: {problem}") from problem
+    except PaifuserError:
+        raise
+    except Exception as problem:
+        raise StepError(
+            f"{_told(step, before)}: {type(problem).__name__}: {first_line(problem)}; nothing was changed."
+        ) from problem
+    report = StepReport(step=step.label, seconds=time.perf_counter() - began, relative_error=error, notes=tuple(draft.notes))
+    return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report))
+
+
+def _told(step: Step, before: Variant) -> str:
+    return f"Step '{step.label}' cannot be applied to {before.work.name}"
+
+
+def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
+    """The relative error against the baseline; an exact step is held to its tolerance against the draft before it."""
+    output = _answer(draft.work, draft.model)
+    if has_nan(output):
+        raise StepError("its answer holds a NaN; choose a wider number format or leave the step out.")
+    try:
+        if step.tolerance is not None:
+            _check_exact(step, before, draft, output)
+        return output_error(reference, output)[0]
+    except MeasureError as error:
+        raise StepError(f"{error} Nothing was changed.") from error
+
+
+def _check_exact(step: Step, before: Variant, draft: Draft, output: Any) -> None:
+    allowed = step.tolerance or 0.0
+    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in before.module.parameters()):
+        allowed = max(allowed, HALF_TOLERANCE)
+    error, _ = output_error(_answer(before.work, before.model), output)
+    if not error <= allowed:
+        raise StepError(
+            f"it should be exact, and its answer differs by {error:.1e} (allowed {allowed:.0e}); nothing was changed."
+        )
+
+
+def _answer(work: Workload, model: nn.Module) -> Any:
+    with running(model):
+        return work.inputs.clone()(model)
+
+
+def _copy(work: Workload) -> nn.Module:
+    try:
+        return copy.deepcopy(work.model).eval()
+    except Exception as error:
+        raise StepError(f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to a copy.") from error
+
+
+def _prefix_keys(work: Workload, recipe: Recipe) -> list[str]:
+    """A key for each prefix of the recipe: the model's weights and build, the steps so far, and torch's threads."""
+    base = f"{weights_hash(work.model)} {work.model} {torch.get_num_threads()}"
+    return [f"{base} {recipe[:count].digest}" for count in range(len(recipe) + 1)]
+
+
+def _longest_kept(kept: OrderedDict[str, Variant], keys: list[str]) -> tuple[int, Variant | None]:
+    """The longest prefix that was made before and has not been changed by hand since."""
+    for count in range(len(keys) - 1, -1, -1):
+        found = kept.get(keys[count])
+        if found is None:
+            continue
+        if weights_hash(found.module) == found.weights_hash:
+            kept.move_to_end(keys[count])
+            return count, found
+        del kept[keys[count]]
+    return 0, None
+
+
+def _keep(kept: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
+    variant.weights_hash  # noqa: B018 (taken now, to see later whether somebody changed the weights)
+    kept[key] = variant
+    while len(kept) > MOST_KEPT:
+        kept.popitem(last=False)

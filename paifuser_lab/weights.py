@@ -1,0 +1,118 @@
+"""A model's weights: their hash, and files of them that never execute code. Stands on safetensors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ._files import replacing
+from .errors import FileError, first_line
+
+
+def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
+    """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal models, to the bit."""
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(_bytes(tensor))
+    return digest.hexdigest()
+
+
+def weights_bytes(model: nn.Module) -> int:
+    """How many bytes the weights and buffers take, what is shared counted once."""
+    kept, _ = _without_aliases(model.state_dict())
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+
+
+def save_weights(model: nn.Module, path: str | Path) -> Path:
+    """Write the weights as safetensors, with their hash inside; tied weights are stored once and stay tied."""
+    from safetensors.torch import save_file
+
+    state = model.state_dict()
+    kept, aliases = _without_aliases(state)
+    metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}
+    with replacing(path) as temporary:
+        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()}, temporary, metadata)
+    return Path(path)
+
+
+def load_weights(model: nn.Module, path: str | Path) -> None:
+    """Load weights into a model, all of them or none; a damaged file or one that would execute code is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"There is no weights file {path}.")
+    loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
+    _check_fits(model, loaded, path.name)
+    model.load_state_dict(loaded)
+
+
+def _bytes(tensor: Tensor) -> bytes | memoryview:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().data if flat.numel() else b""
+
+
+def _without_aliases(state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors that are really there, and which further names mean one of them."""
+    kept: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    seen: dict[tuple[object, ...], str] = {}
+    for name, tensor in state.items():
+        key = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if tensor.numel() and key in seen:
+            aliases[name] = seen[key]
+        else:
+            seen[key] = name
+            kept[name] = tensor
+    return kept, aliases
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            loaded = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
+        loaded |= {alias: loaded[name] for alias, name in json.loads(metadata.get("aliases", "{}")).items()}
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise FileError(f"{path.name} is not a sound safetensors file ({first_line(error)}); was it cut short?") from error
+    expected = metadata.get("weights_hash")
+    if expected and weights_hash(loaded) != expected:
+        raise FileError(f"{path.name} is damaged: its weights do not have the hash that was stored with them.")
+    return loaded
+
+
+def _read_torch(path: Path) -> dict[str, Tensor]:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise FileError(
+            f"{path.name} holds more than weights and would execute code on loading; it was refused. Save a state_dict."
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise FileError(f"{path.name} cannot be read as weights ({first_line(error)}); was it cut short?") from error
+    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
+        raise FileError(f"{path.name} does not hold a state_dict of tensors; save model.state_dict().")
+    return dict(loaded)
+
+
+def _check_fits(model: nn.Module, loaded: Mapping[str, Tensor], file: str) -> None:
+    state = model.state_dict()
+    for name, tensor in state.items():
+        if name not in loaded:
+            raise FileError(f"{file} has no weights for '{name}'; it was saved from another model.")
+        if loaded[name].shape != tensor.shape:
+            found, wanted = tuple(loaded[name].shape), tuple(tensor.shape)
+            raise FileError(
+                f"{file} has shape {found} for '{name}' where the model wants {wanted}; it was saved from another model."
+            )
+    if extra := sorted(set(loaded) - set(state)):
+        raise FileError(f"{file} has weights for '{extra[0]}', which the model does not have; it was saved from another model.")

@@ -1,0 +1,284 @@
+"""A model together with what is needed to judge it: example inputs and, where known, loss, data and metric."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from .errors import ForwardError, MissingExtraError, UnknownModelError, WorkloadError, first_line
+from .locate import describe, failing_layer, first_nan, has_nan
+from .weights import load_weights
+
+Loss = Callable[[Any, Any], Tensor]
+Metric = Callable[[Callable[..., Any], Any], float]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Example inputs, as a call takes them."""
+
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inputs: Any) -> Inputs:
+        """A tensor is one argument, a tuple or list several, a dict keyword arguments."""
+        if isinstance(inputs, Inputs):
+            return inputs
+        if isinstance(inputs, dict):
+            return cls(kwargs=dict(inputs))
+        return cls(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,))
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same inputs with every tensor changed."""
+        args, kwargs = pytree.tree_map_only(Tensor, change, (self.args, self.kwargs))
+        return Inputs(args, kwargs)
+
+    def clone(self) -> Inputs:
+        """A copy that a model may scribble on."""
+        return self.map(lambda tensor: tensor.detach().clone())
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors in them, in order."""
+        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+
+    def __call__(self, model: Callable[..., Any]) -> Any:
+        """The model's answer to these inputs."""
+        return model(*self.args, **self.kwargs)
+
+
+class Workload:
+    """What every tool takes: a model, example inputs and, where known, loss, train and test data and a metric.
+
+    The model is used as it is and never changed: it runs in eval mode, without gradients, and its training flags and
+    buffers are put back afterwards.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        *,
+        name: str | None = None,
+        loss: Loss | None = None,
+        train: Sequence[tuple[Any, Any]] | None = None,
+        test: Sequence[tuple[Any, Any]] | None = None,
+        metric: Metric | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise WorkloadError(f"A workload needs a torch.nn.Module; {type(model).__name__} is none.")
+        self.model = model
+        self.name = name or type(model).__name__
+        self.inputs = Inputs.of(inputs)
+        self.loss, self.train, self.test, self.metric = loss, train, test, metric
+        _check_materialised(self)
+        _check_inputs(self)
+
+    def __repr__(self) -> str:
+        shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)
+        return f"Workload({self.name}: {shapes})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are (the CPU for a model without any)."""
+        return next((tensor.device for tensor in self.model.parameters()), torch.device("cpu"))
+
+    @property
+    def metric_name(self) -> str | None:
+        """What the metric is called."""
+        return None if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
+
+    def output(self) -> Any:
+        """The model's answer to its example inputs, checked: a failure or a NaN names the layer where it began."""
+        inputs = self.inputs.clone()
+        with running(self.model):
+            try:
+                output = inputs(self.model)
+            except Exception as error:
+                raise _forward_error(self, error) from error
+            if has_nan(output):
+                layer = first_nan(self.model, lambda: self.inputs.clone()(self.model))
+                raise ForwardError(
+                    f"{self.name} returns NaN on its example inputs, first at {describe(self.model, layer)}.", layer=layer
+                )
+        return output
+
+    def evaluate(self, model: Callable[..., Any] | None = None) -> float | None:
+        """The metric of a model (its own, unless another is given) on the test data; None where either is unknown."""
+        if self.metric is None or self.test is None:
+            return None
+        judged = model or self.model
+        module = judged if isinstance(judged, nn.Module) else self.model
+
+        def predict(batch: Any) -> Any:
+            answer = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(judged)
+            return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), answer)
+
+        with running(module):
+            return float(self.metric(predict, self.test))
+
+    def to(self, device: str | torch.device) -> Self:
+        """The same workload on another device, with a copy of the model."""
+        moved = copy.copy(self)
+        moved.model = copy.deepcopy(self.model).to(device)
+        moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))
+        return moved
+
+
+@contextmanager
+def running(model: nn.Module) -> Iterator[None]:
+    """In eval mode and without gradients; training flags and buffers are put back whatever happens."""
+    flags = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, flag in flags:
+            module.training = flag
+        with torch.no_grad():
+            for buffer, before in buffers:
+                if buffer.shape == before.shape and not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+def changed_buffers(work: Workload) -> tuple[str, ...]:
+    """The buffers that the model's forward writes to, by name."""
+    before = {name: buffer.detach().clone() for name, buffer in work.model.named_buffers()}
+    inputs = work.inputs.clone()
+    with running(work.model):
+        inputs(work.model)
+        return tuple(name for name, buffer in work.model.named_buffers() if not torch.equal(buffer, before[name]))
+
+
+def load(
+    name: str, *, batch: int = 1, seed: int = 0, weights: str | Path | None = None, device: str = "cpu", **options: Any
+) -> Workload:
+    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
+
+    Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    """
+    if batch < 1:
+        raise WorkloadError(f"A batch of {batch} holds nothing to run; ask for 1 or more.")
+    if name.startswith("hf:"):
+        work = _from_transformers(name, batch, seed, options)
+    elif ":" in name:
+        work = _from_function(name, options)
+    else:
+        work = _from_zoo(name, batch, seed, options)
+    if weights is not None:
+        load_weights(work.model, weights)
+    return work if torch.device(device) == work.device else work.to(device)
+
+
+def models() -> tuple[str, ...]:
+    """The names that `load` knows without a download."""
+    from . import zoo
+
+    return zoo.names()
+
+
+def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    from . import zoo
+
+    parts = zoo.build(name, batch=batch, seed=seed, **options)
+    return Workload(
+        parts.model, parts.inputs, name=name, loss=parts.loss, train=parts.train, test=parts.test, metric=parts.metric
+    )
+
+
+def _from_function(name: str, options: dict[str, Any]) -> Workload:
+    module_name, _, function_name = name.partition(":")
+    try:
+        with _current_folder_importable():
+            function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise UnknownModelError(f"{name!r} cannot be imported ({error}); give package.module:function.") from error
+    made = function(**options)
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, tuple) and len(made) == 2:
+        return Workload(made[0], made[1], name=function_name)
+    raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise MissingExtraError("transformers", extra="hf", needed_for=name) from error
+    try:
+        config = AutoConfig.for_model(name.removeprefix("hf:"), **options)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModel.from_config(config).eval()
+            inputs = _transformers_inputs(model, batch)
+    except (ValueError, KeyError) as error:
+        raise UnknownModelError(f"transformers cannot make {name!r}: {str(error).splitlines()[0]}") from error
+    return Workload(model, inputs, name=name)
+
+
+def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
+    """Plausible inputs for a transformers model, from what its config says it reads."""
+    config, key = model.config, model.main_input_name
+    if key == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
+    if key != "input_ids":
+        raise ValueError(f"it reads {key!r}; build the inputs yourself and use Workload(model, inputs).")
+    length = min(128, getattr(config, "max_position_embeddings", None) or 128)
+    ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
+    inputs = {key: ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"decoder_input_ids": ids.clone()} if config.is_encoder_decoder else {})
+
+
+def _check_materialised(work: Workload) -> None:
+    for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
+        if tensor.is_meta:
+            raise WorkloadError(f"{work.name}: '{name}' is on the meta device and has no values; load the weights first.")
+
+
+def _check_inputs(work: Workload) -> None:
+    for tensor in work.inputs.tensors:
+        if tensor.is_meta:
+            raise WorkloadError(f"{work.name}: an input is on the meta device and has no values; give real tensors.")
+        if tensor.ndim and tensor.shape[0] == 0:
+            raise WorkloadError(
+                f"{work.name}: an input has shape {tuple(tensor.shape)}, a batch of zero; give at least one example."
+            )
+        if tensor.device != work.device:
+            raise WorkloadError(f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of them.")
+
+
+def _forward_error(work: Workload, error: Exception) -> ForwardError:
+    layer, shapes = failing_layer(work.model, lambda: work.inputs.clone()(work.model))
+    received = f", which received {', '.join(shapes)}" if shapes else ""
+    reason = first_line(error).rstrip(".")
+    return ForwardError(
+        f"{work.name} fails on its example inputs at {describe(work.model, layer)}{received}: {reason}.", layer=layer
+    )
