@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 ARGS ?=
 
-.PHONY: install lab report test check unit notebooks browser wheel format clean
+.PHONY: install lab report test check unit notebooks browser refresh wheel format clean
 
 install: $(DEPENDENCIES) $(INSTALLED)
 
@@ -35,6 +35,9 @@ notebooks: install
 
 browser: install
 	$(BIN)/pytest -m browser
+
+refresh: install
+	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace $(NOTEBOOKS)
 
 wheel: install
 	$(BIN)/python -m build --no-isolation --wheel

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 
-from .errors import FileError
+from .errors import FileError, first_line
 
 APP = "paifuser-lab"
 
@@ -28,22 +28,22 @@ def cache_folder(*parts: str) -> Path:
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well, and is gone when it does not."""
     path = Path(path)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary.touch(exist_ok=False)
+        mode = temporary.stat().st_mode  # as the user's files are; safetensors, like mkstemp, would leave it to the owner alone
+        try:
+            yield temporary
+            temporary.chmod(mode)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise FileError(
-            f"Cannot write {path.name} into {path.parent}: {error.strerror}; choose a folder you can write to."
-        ) from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        reason = error.strerror or first_line(error)
+        raise FileError(f"Cannot write {path.name} into {path.parent}: {reason}; choose a folder you can write to.") from error
 
 
 def write_text(path: str | Path, text: str) -> Path:

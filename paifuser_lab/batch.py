@@ -79,7 +79,7 @@ def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
     try:
         papermill.execute_notebook(
             str(notebook), str(output), parameters, kernel_name="python3", cwd=folder, store_widget_state=False,
-            progress_bar=sys.stderr.isatty(),
+            progress_bar=sys.stderr.isatty(), extra_arguments=["--log-level=ERROR"],
         )  # fmt: skip
     except PapermillExecutionError as error:
         raise PaifuserError(f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}") from error

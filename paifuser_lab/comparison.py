@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from .errors import MeasureError, PaifuserError
+from .errors import MeasureError, PaifuserError, first_line
 from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
 from .progress import progress
@@ -56,12 +57,20 @@ def compare(
     """
     output = work.output()
     baselines = _baselines(work)
-    contenders, failed = _contenders(work, [*((_name_of(one), one) for one in variants), *named.items()])
+    wanted = [*((_name_of(one), one) for one in variants), *named.items()]
+    _check_names([*(one.name for one in baselines), *(name for name, _ in wanted)])
+    contenders, failed = _contenders(work, wanted)
     samples, is_interrupted = _time([*baselines, *contenders], work, rounds, seconds, should_stop)
     fastest = min(baselines, key=lambda one: samples[one.key].median_ms)
     machine = hardware()
-    shown = [*baselines, *_faster_of_each(contenders, samples)]
-    rows = [_row(one, work, output, samples, fastest, with_metric=metric) for one in shown]
+    rows: list[Measurement] = []
+    for one in (*baselines, *_faster_of_each(contenders, samples)):
+        row = partial(_row_or_failure, one, work, output, samples, fastest)
+        try:
+            rows.append(row(with_metric=metric and not is_interrupted))
+        except KeyboardInterrupt:  # what was timed is worth more than the metrics still to come
+            is_interrupted = True
+            rows.append(row(with_metric=False))
     return Comparison(
         workload=work.name,
         machine=f"{machine.name} · {machine.physical_cores} cores",
@@ -75,6 +84,12 @@ def compare(
 
 def _name_of(variant: Variant | Recipe) -> str:
     return variant.label if isinstance(variant, Recipe) else variant.recipe.label
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise MeasureError(f"Two rows would be called '{name}'; name one of them: compare(work, other_name=…).")
 
 
 def _baselines(work: Workload) -> list[_Contender]:
@@ -136,6 +151,19 @@ def _call(one: _Contender, work: Workload) -> Callable[[], Any]:
     """A call on inputs of its own, so that a model which writes into its inputs disturbs only itself."""
     inputs, model = work.inputs.clone(), one.model
     return lambda: inputs(model)
+
+
+def _row_or_failure(
+    one: _Contender, work: Workload, reference: Any, samples: dict[str, Samples], baseline: _Contender, *, with_metric: bool
+) -> Measurement:
+    """A variant that fails on the test data, which may come in other shapes, leaves the other rows intact."""
+    try:
+        return _row(one, work, reference, samples, baseline, with_metric=with_metric)
+    except Exception as error:
+        if one.variant is None:
+            raise
+        steps = tuple(step.label for step in one.variant.recipe.steps)
+        return Measurement(name=one.name, steps=steps, threads=one.threads, failure=f"{type(error).__name__}: {first_line(error)}")
 
 
 def _row(

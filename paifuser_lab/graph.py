@@ -35,7 +35,7 @@ class Graph:
     """The operators of one run, in order."""
 
     operations: tuple[Operation, ...]
-    weights: dict[int, str]
+    weights: dict[str, int]
     outputs: frozenset[int]
     entries: Counter[str]
     readers: dict[int, tuple[Operation, ...]] = field(repr=False)
@@ -68,7 +68,8 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
         return hook
 
     recorder = _Recorder(layers)
-    weights = {recorder.number(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    weights = {name: recorder.number(tensor) for name, tensor in named}
     with watching(model, enter, leave), torch.no_grad(), recorder:
         output = run()
     outputs = frozenset(recorder.number(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))

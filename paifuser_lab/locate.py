@@ -52,12 +52,12 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
 
 
 def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
-    """The first layer to give a NaN; the innermost, since it is left before those around it."""
+    """The first layer to give a NaN without being given one; the innermost, since it is left before those around it."""
     found: list[str] = []
 
     def leave(layer: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if not found and has_nan(output):
+            if not found and has_nan(output) and not has_nan(args):
                 found.append(layer)
 
         return hook

@@ -136,7 +136,7 @@ def output_error(reference: Any, output: Any) -> tuple[float, float]:
         gap = torch.where(left == right, torch.zeros_like(left), left - right)  # equal infinities differ by nothing
         difference += float((gap * gap).sum())
         total += float(left[torch.isfinite(left)].square().sum())
-        largest = max(largest, float(gap.abs().max()) if gap.numel() else 0.0)
+        largest = float(numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0))  # a NaN stays one
     return (difference / total) ** 0.5 if total else difference**0.5, largest
 
 

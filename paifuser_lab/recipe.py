@@ -9,11 +9,10 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from ._files import read_text, write_text
-from ._yaml import Lines, at_line, parse
+from ._yaml import Lines, at_line, dump, parse
 from .errors import RecipeError
 from .records import Comparison
 from .steps import Step, step_class
@@ -34,6 +33,8 @@ class Recipe:
         workload: str | None = None,
         evidence: Comparison | None = None,
     ) -> None:
+        if isinstance(steps, str | dict):
+            raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
         self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
         self.workload = workload
         self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
@@ -68,10 +69,8 @@ class Recipe:
         """The recipe as YAML."""
         head = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
         steps = [{step.kind: step.options | ({"why": step.why} if step.why else {})} for step in self.steps]
-        lines = [yaml.safe_dump(head, sort_keys=False, allow_unicode=True).rstrip(), "steps:" if steps else "steps: []"]
-        for step in steps:
-            flow = yaml.safe_dump(step, sort_keys=False, default_flow_style=True, allow_unicode=True, width=10_000).strip()
-            lines.append(f"  - {flow.removeprefix('{').removesuffix('}')}")
+        lines = [dump(head), "steps:" if steps else "steps: []"]
+        lines += [f"  - {dump(step, flow=True).removeprefix('{').removesuffix('}')}" for step in steps]
         return "\n".join(lines) + "\n"
 
     def as_code(self) -> str:
@@ -147,11 +146,12 @@ def _step_of(item: Any, where: str) -> Step:
     if not isinstance(item, dict) or len(item) != 1:
         raise RecipeError(f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}")
     kind, options = next(iter(item.items()))
-    if not isinstance(options or {}, dict):
+    options = {} if options is None else options
+    if not isinstance(options, dict):
         raise _StepProblem(f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,))
     found = step_class(str(kind))
     try:
-        return found.model_validate(options or {})
+        return found.model_validate(options)
     except ValidationError as error:
         raise _problem(error, found) from error
 
@@ -180,7 +180,7 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
     for key in data:
         if key not in ("version", "workload", "steps"):
             raise RecipeError(at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has version, workload and steps"))
-    if data.get("version") != VERSION:
+    if data.get("version") is not VERSION:  # neither 1.0 nor true
         line = lines.get(("version",), 1)
         raise RecipeError(
             at_line(text, line, f"version {data.get('version')!r} is unknown; this program reads version {VERSION}")

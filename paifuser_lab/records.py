@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ._files import read_text, write_text
-from .errors import FileError
+from .errors import FileError, first_line
 
 if TYPE_CHECKING:
     import pandas
@@ -54,8 +54,8 @@ class Record(BaseModel):
 def _envelope(path: Path) -> tuple[type[Record], Any]:
     try:
         content = json.loads(read_text(path))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise FileError(f"{path.name} is not JSON ({error}); was it cut short?") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path.name} is not JSON ({first_line(error)}); was it cut short?") from error
     if not isinstance(content, dict) or str(content.get("record")) not in Record.kinds:
         raise FileError(f"{path.name} is not a record; a record names its kind, one of {', '.join(sorted(Record.kinds))}.")
     if content.get("format") != FORMAT:
@@ -154,7 +154,7 @@ class Comparison(Record):
     metric_name: str | None = None
     rounds: int
     is_interrupted: bool = False
-    rows: tuple[Measurement, ...]
+    rows: tuple[Measurement, ...] = Field(min_length=1)
 
     def __getitem__(self, name: str) -> Measurement:
         for row in self.rows:
@@ -175,9 +175,10 @@ class Comparison(Record):
         return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as a person reads them; columns with nothing in them are left out."""
+        """The rows as a person reads them; columns with nothing in them, or nothing that differs, are left out."""
         rows = [_readable(row, self) for row in self.rows]
-        used = [key for key in rows[0] if any(row[key] not in ("", "–") for row in rows)]
+        told = {key: {row[key] for row in rows} - {"", "–"} for key in rows[0]}
+        used = [key for key, values in told.items() if len(values) > (key in ("parameters", "FLOPs"))]
         return [{key: row[key] for key in used} for row in rows]
 
     def __str__(self) -> str:
@@ -198,16 +199,16 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         table = self.table()
-        head = "".join(f"<th>{html.escape(key)}</th>" for key in table[0])
+        head = "".join(f'<th style="{_cell_style(key)}">{html.escape(key)}</th>' for key in table[0])
         body = "".join(
-            "<tr>" + "".join(f'<td style="text-align:{_align(key)}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
+            "<tr>" + "".join(f'<td style="{_cell_style(key)}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
             for row in table
         )
         return f"<table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _align(column: str) -> str:
-    return "left" if column in ("name", "recipe", "note") else "right"
+def _cell_style(column: str) -> str:
+    return "text-align:left" if column in ("name", "recipe", "note") else "text-align:right;white-space:nowrap"
 
 
 def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
@@ -224,7 +225,11 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "weights": readable_bytes(row.size_bytes),
         "parameters": readable_count(row.parameters),
         "FLOPs": readable_count(row.flops),
-        "output error": "–" if is_baseline or row.relative_error is None else f"{row.relative_error:.1e}",
+        "output error": "–"
+        if is_baseline or row.relative_error is None
+        else f"{row.relative_error:.1e}"
+        if row.relative_error
+        else "0",
         comparison.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
         "build s": "–" if row.build_s is None else f"{row.build_s:.1f}",
         "note": row.failure or "",

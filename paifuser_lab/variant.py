@@ -9,11 +9,10 @@ from __future__ import annotations
 import copy
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -26,7 +25,7 @@ from .progress import progress
 from .recipe import Recipe
 from .records import StepReport
 from .steps import Draft, Step
-from .weights import save_weights, weights_hash
+from .weights import answer_hash, save_weights, weights_hash
 from .workload import Workload, running
 
 MOST_KEPT = 12
@@ -75,25 +74,22 @@ class Variant:
         return f"Variant({self.work.name}: {self.recipe.label})"
 
 
-_kept: WeakKeyDictionary[Workload, OrderedDict[str, Variant]] = WeakKeyDictionary()
-
-
 def apply(work: Workload, recipe: Recipe) -> Variant:
     """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change."""
     reference = work.output()
-    kept = _kept.setdefault(work, OrderedDict())
-    keys = _prefix_keys(work, recipe)
-    done, variant = _longest_kept(kept, keys)
+    keys = _prefix_keys(work, recipe, reference)
+    done, variant = _longest_kept(work.variants, keys)
     if variant is None:
         module = _copy(work)
         variant = Variant(work, recipe[:0], module, module, torch.get_num_threads())
-        _keep(kept, keys[0], variant)
+        _keep(work.variants, keys[0], variant)
     with progress("applying", len(recipe) - done) as shown:
         for index in range(done, len(recipe)):
             variant = _apply_step(variant, recipe[: index + 1], reference)
-            _keep(kept, keys[index + 1], variant)
+            _keep(work.variants, keys[index + 1], variant)
             shown.advance(doing=recipe.steps[index].label)
-    return variant
+    is_same = variant.recipe.to_text() == recipe.to_text()  # else it is the same model, chosen for other reasons
+    return variant if is_same else replace(variant, recipe=recipe)
 
 
 def _apply_step(before: Variant, recipe: Recipe, reference: Any) -> Variant:
@@ -156,9 +152,9 @@ def _copy(work: Workload) -> nn.Module:
         raise StepError(f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to a copy.") from error
 
 
-def _prefix_keys(work: Workload, recipe: Recipe) -> list[str]:
-    """A key for each prefix of the recipe: the model's weights and build, the steps so far, and torch's threads."""
-    base = f"{weights_hash(work.model)} {work.model} {torch.get_num_threads()}"
+def _prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
+    """A key for each prefix of the recipe: the model's weights, build and answer, the steps so far, and torch's threads."""
+    base = f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} {torch.get_num_threads()}"
     return [f"{base} {recipe[:count].digest}" for count in range(len(recipe) + 1)]
 
 

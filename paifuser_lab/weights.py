@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from ._files import replacing
 from .errors import FileError, first_line
@@ -24,6 +27,12 @@ def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(_bytes(tensor))
     return digest.hexdigest()
+
+
+def answer_hash(output: Any) -> str:
+    """The SHA-256 of the tensors in a model's answer: two models of equal weights that answer differently are told apart."""
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    return weights_hash({str(index): leaf for index, leaf in enumerate(leaves)})
 
 
 def weights_bytes(model: nn.Module) -> int:
@@ -82,7 +91,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             metadata = file.metadata() or {}
             loaded = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
         loaded |= {alias: loaded[name] for alias, name in json.loads(metadata.get("aliases", "{}")).items()}
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise FileError(f"{path.name} is not a sound safetensors file ({first_line(error)}); was it cut short?") from error
     expected = metadata.get("weights_hash")
     if expected and weights_hash(loaded) != expected:
@@ -92,12 +101,14 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of what it goes on to refuse
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FileError(
-            f"{path.name} holds more than weights and would execute code on loading; it was refused. Save a state_dict."
+            f"{path.name} holds something other than weights, which may execute code on loading; it was refused. Save a state_dict."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
+    except Exception as error:  # torch's reader of pickles raises whatever a damaged file makes it trip over
         raise FileError(f"{path.name} cannot be read as weights ({first_line(error)}); was it cut short?") from error
     if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
         raise FileError(f"{path.name} does not hold a state_dict of tensors; save model.state_dict().")

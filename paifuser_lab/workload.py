@@ -6,18 +6,21 @@ import copy
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from .errors import ForwardError, MissingExtraError, UnknownModelError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
+from .progress import Progress, progress
 from .weights import load_weights
 
 Loss = Callable[[Any, Any], Tensor]
@@ -36,7 +39,7 @@ class Inputs:
         """A tensor is one argument, a tuple or list several, a dict keyword arguments."""
         if isinstance(inputs, Inputs):
             return inputs
-        if isinstance(inputs, dict):
+        if isinstance(inputs, Mapping):  # a tokenizer's answer is no dict
             return cls(kwargs=dict(inputs))
         return cls(tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,))
 
@@ -50,8 +53,15 @@ class Inputs:
         return self.map(lambda tensor: tensor.detach().clone())
 
     @property
+    def is_flat(self) -> bool:
+        """Whether every argument is a tensor, as in most calls."""
+        return all(isinstance(leaf, Tensor) for leaf in (*self.args, *self.kwargs.values()))
+
+    @property
     def tensors(self) -> list[Tensor]:
         """The tensors in them, in order."""
+        if self.is_flat:
+            return [*self.args, *self.kwargs.values()]
         return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
 
     def __call__(self, model: Callable[..., Any]) -> Any:
@@ -83,6 +93,7 @@ class Workload:
         self.name = name or type(model).__name__
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
+        self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
         _check_materialised(self)
         _check_inputs(self)
 
@@ -132,6 +143,7 @@ class Workload:
     def to(self, device: str | torch.device) -> Self:
         """The same workload on another device, with a copy of the model."""
         moved = copy.copy(self)
+        moved.variants = OrderedDict()
         moved.model = copy.deepcopy(self.model).to(device)
         moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))
         return moved
@@ -140,19 +152,21 @@ class Workload:
 @contextmanager
 def running(model: nn.Module) -> Iterator[None]:
     """In eval mode and without gradients; training flags and buffers are put back whatever happens."""
-    flags = [(module, module.training) for module in model.modules()]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, flag in flags:
+        for module, flag, buffers in before:
             module.training = flag
+            module._buffers.clear()  # a forward may have put a new tensor, or a new name, in there
+            module._buffers.update(buffers)
         with torch.no_grad():
-            for buffer, before in buffers:
-                if buffer.shape == before.shape and not torch.equal(buffer, before):
-                    buffer.copy_(before)
+            for buffer, value in values:
+                if buffer.shape == value.shape and not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
 
 def changed_buffers(work: Workload) -> tuple[str, ...]:
@@ -161,13 +175,16 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
     inputs = work.inputs.clone()
     with running(work.model):
         inputs(work.model)
-        return tuple(name for name, buffer in work.model.named_buffers() if not torch.equal(buffer, before[name]))
+        after = dict(work.model.named_buffers())
+    return tuple(name for name, value in before.items() if name not in after or not torch.equal(after[name], value))
 
 
 def load(
     name: str, *, batch: int = 1, seed: int = 0, weights: str | Path | None = None, device: str = "cpu", **options: Any
 ) -> Workload:
     """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
+
+    Equal seeds give equal weights. A function decides on its batch itself.
 
     Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
     """
@@ -176,7 +193,7 @@ def load(
     if name.startswith("hf:"):
         work = _from_transformers(name, batch, seed, options)
     elif ":" in name:
-        work = _from_function(name, options)
+        work = _from_function(name, seed, options)
     else:
         work = _from_zoo(name, batch, seed, options)
     if weights is not None:
@@ -194,25 +211,46 @@ def models() -> tuple[str, ...]:
 def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
     from . import zoo
 
-    parts = zoo.build(name, batch=batch, seed=seed, **options)
+    with ExitStack() as stack:
+        parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
     return Workload(
         parts.model, parts.inputs, name=name, loss=parts.loss, train=parts.train, test=parts.test, metric=parts.metric
     )
 
 
-def _from_function(name: str, options: dict[str, Any]) -> Workload:
-    module_name, _, function_name = name.partition(":")
-    try:
-        with _current_folder_importable():
-            function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise UnknownModelError(f"{name!r} cannot be imported ({error}); give package.module:function.") from error
-    made = function(**options)
+def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
+    """Shows how far training has come, from the first epoch on: models that need none show nothing."""
+    shown: list[Progress] = []
+
+    def on_epoch(epoch: int, epochs: int, loss: float) -> None:
+        if not shown:
+            shown.append(stack.enter_context(progress(f"training {name}", epochs)))
+        shown[0].advance(doing=f"loss {loss:.3f}")
+
+    return on_epoch
+
+
+def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
+    with _current_folder_importable(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = _imported(name)(**options)
     if isinstance(made, Workload):
         return made
     if isinstance(made, tuple) and len(made) == 2:
-        return Workload(made[0], made[1], name=function_name)
+        return Workload(made[0], made[1], name=name.partition(":")[2])
     raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UnknownModelError(f"{name!r} cannot be imported ({reason}); give package.module:function.") from error
+    if not callable(found):
+        raise UnknownModelError(f"{name!r} is a {type(found).__name__}, not a function; give package.module:function.")
+    return found  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -238,7 +276,7 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
             model = AutoModel.from_config(config).eval()
             inputs = _transformers_inputs(model, batch)
     except (ValueError, KeyError) as error:
-        raise UnknownModelError(f"transformers cannot make {name!r}: {str(error).splitlines()[0]}") from error
+        raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
     return Workload(model, inputs, name=name)
 
 
@@ -259,6 +297,8 @@ def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
 
 def _check_materialised(work: Workload) -> None:
     for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
+        if is_lazy(tensor):
+            raise WorkloadError(f"{work.name}: '{name}' of a lazy layer has no shape yet; call the model once first.")
         if tensor.is_meta:
             raise WorkloadError(f"{work.name}: '{name}' is on the meta device and has no values; load the weights first.")
 

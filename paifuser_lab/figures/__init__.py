@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
 from ..records import Record
@@ -21,5 +22,7 @@ def figure(record: Record, *, dark: bool = False) -> Drawing:
     if name not in DRAWERS:
         raise TypeError(f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}.")
     module, _, function = DRAWERS[name].partition(":")
-    drawn: Drawing = getattr(import_module(module, __name__), function)(record, dark=dark)
+    draw = partial(getattr(import_module(module, __name__), function), record)
+    drawn: Drawing = draw(dark=dark)
+    drawn.redraw = None if dark else draw
     return drawn

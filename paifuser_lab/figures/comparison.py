@@ -9,20 +9,20 @@ from .style import Drawing, Theme, blank
 def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
     """One line a row that was timed, the baseline first; shorter is faster."""
     rows = [row for row in comparison.rows if row.latency_ms is not None]
-    drawing, axes, theme = blank(comparison.title, height=1.1 + 0.36 * len(rows), dark=dark)
-    longest = max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows)
+    drawing, axes, theme = blank(comparison.title, height=1.0 + 0.5 * len(rows), dark=dark)
     for place, row in enumerate(rows):
         colour = _colour(row, comparison, theme)
         latency = row.latency_ms or 0.0
         low, high = row.spread_ms or (latency, latency)
-        axes.barh(place, latency, height=0.55, color=colour, alpha=0.35, linewidth=0)
+        axes.barh(place, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
         axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
         axes.plot([latency], [place], marker="o", color=colour, markersize=5)
-        axes.annotate(_label(row, comparison), (max(latency, high), place), (6, 0), textcoords="offset points", va="center",
+        axes.annotate(row.name, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+        axes.annotate(_label(row, comparison), (max(latency, high), place), (7, 0), textcoords="offset points", va="center",
                       color=theme.ink, fontsize=8.5)  # fmt: skip
-    axes.set_yticks(range(len(rows)), [row.name for row in rows])
-    axes.invert_yaxis()
-    axes.set_xlim(0, longest * 1.45)
+    axes.set_yticks([])
+    axes.set_ylim(len(rows) - 0.5, -0.8)
+    axes.set_xlim(0, 1.5 * max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows))
     axes.set_xlabel("latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9)
     return drawing
 

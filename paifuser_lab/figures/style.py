@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from ..progress import is_static
 
 
 class Theme(NamedTuple):
@@ -22,19 +27,44 @@ class Theme(NamedTuple):
 
 
 LIGHT = Theme("#ffffff", "#1a1a1a", "#8a8f94", "#0072b2", "#00795a", "#c2410c")
-DARK = Theme("#111417", "#e8e8e8", "#7d848b", "#56b4e9", "#2bc196", "#e69f00")
+DARK = Theme("#111111", "#e8e8e8", "#7d848b", "#56b4e9", "#2bc196", "#e69f00")
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without pyplot."""
+    """A figure that shows itself in a notebook, without pyplot, in the theme that the notebook has.
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    In static mode it is a plain picture, which every site shows.
+    """
+
+    redraw: Callable[..., Drawing] | None = None
+
+    def png(self) -> bytes:
+        """The figure as a picture."""
         picture = io.BytesIO()
         self.savefig(picture, format="png", dpi=120, facecolor=self.get_facecolor())
-        return {"image/png": picture.getvalue(), "text/plain": repr(self)}
+        return picture.getvalue()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if is_static() or self.redraw is None:
+            return {"image/png": self.png(), "text/plain": repr(self)}
+        dark, label = self.redraw(dark=True), str(self.get_label())
+        images = _image(self.png(), "light", label) + _image(dark.png(), "dark", label, style="display:none")
+        return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return f"Drawing({self.get_label()})"
+
+
+# Where styles are stripped, as in a notebook that is not trusted, the light picture alone shows.
+THEME_SWITCH = (
+    '<style>[data-jp-theme-light="false"] .pf-figure-light { display: none !important; }'
+    '[data-jp-theme-light="false"] .pf-figure-dark { display: inline !important; }</style>'
+)
+
+
+def _image(png: bytes, theme: str, label: str, *, style: str = "") -> str:
+    data = base64.b64encode(png).decode()
+    return f'<img class="pf-figure-{theme}" style="{style}" alt="{html.escape(label)}" width="700" src="data:image/png;base64,{data}">'
 
 
 def theme_of(*, dark: bool) -> Theme:
@@ -49,7 +79,7 @@ def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Them
     FigureCanvasAgg(drawing)
     drawing.set_label(title)
     axes = drawing.add_subplot(facecolor=theme.paper)
-    axes.set_title(title, loc="left", color=theme.ink, fontsize=10)
+    drawing.suptitle(title, x=0.01, ha="left", color=theme.ink, fontsize=10)
     axes.tick_params(colors=theme.ink, labelsize=9, length=0)
     for name, spine in axes.spines.items():
         spine.set_visible(name == "bottom")

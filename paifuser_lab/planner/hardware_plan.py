@@ -50,10 +50,11 @@ def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engi
 
 def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
     here = available_engines()
-    for name in engines or ():
+    wanted = here if engines is None else tuple(engines)
+    for name in wanted:
         if name not in here:
             raise WorkloadError(f"engine '{name}' is not available here; there are {', '.join(here)}.")
-    return tuple(engines) if engines is not None else here
+    return wanted
 
 
 def _fold(work: Workload) -> list[Choice]:
@@ -143,7 +144,8 @@ def _sentences(recipe: Recipe, best: Measurement, measured: Comparison) -> Itera
 def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
     if kind != "backend":
-        return f"part of the fastest of {len(measured.rows) - 2} recipes measured here; output error {best.relative_error:.1e}"
+        count = sum(bool(row.steps) for row in measured.rows)
+        return f"part of the fastest of {count} recipes measured here; output error {best.relative_error:.1e}"
     others = [row for row in measured.rows if row.latency_ms is not None and row.name not in (best.name, base.name)]
     near = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
     return (

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 
-from ..errors import RecipeError
+from ..errors import RecipeError, first_line
 from .step import Draft, Step
 
 __all__ = ["Draft", "Step", "step_class", "step_names"]
@@ -33,11 +33,21 @@ def step_class(kind: str) -> type[Step]:
         found: type[Step] = getattr(importlib.import_module(module, __name__), name)
         return found
     if kind in _installed():
-        loaded: type[Step] = entry_points(group="paifuser_lab.steps")[kind].load()
-        return loaded
+        return _from_entry_point(kind)
     near = get_close_matches(kind, step_names(), n=1)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
+    hint = f"; did you mean '{near[0]}'?" if near else "."
     raise RecipeError(f"There is no step '{kind}'{hint} The steps are {', '.join(step_names())}.")
+
+
+def _from_entry_point(kind: str) -> type[Step]:
+    entry = entry_points(group="paifuser_lab.steps")[kind]
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise RecipeError(f"Step '{kind}' cannot be loaded from {entry.value} ({first_line(error)}); reinstall its package.") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Step) and loaded.kind == kind):
+        raise RecipeError(f"{entry.value}, installed as step '{kind}', is not a Step of that kind; tell its package's authors.")
+    return loaded
 
 
 @cache

@@ -45,5 +45,5 @@ class Backend(Step):
         with running(draft.module):
             engine = build_engine(self.name, draft.module, draft.work.inputs.clone(), draft.threads, freeze=self.freeze)
         draft.engine = engine
-        draft.notes.append(f"{self.label} answers calls")
+        draft.notes.append(f"answers every call from now on, with {draft.threads} thread{'s' if draft.threads > 1 else ''}")
         draft.notes += engine.notes

@@ -20,7 +20,7 @@ from .step import Draft, Step, replace_layer
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 FOLDABLE = (*CONVOLUTIONS, nn.Linear)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,17 @@ def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
 
 def _folded(layer: nn.Module, norm: nn.Module) -> nn.Module:
     if isinstance(layer, nn.Linear):
-        return fuse_linear_bn_eval(layer, norm)  # type: ignore[arg-type]
+        return fuse_linear_bn_eval(layer, _with_scale(norm))  # type: ignore[arg-type]
     return fuse_conv_bn_eval(layer, norm, transpose="Transpose" in type(layer).__name__)  # type: ignore[arg-type,type-var]
+
+
+def _with_scale(norm: nn.Module) -> nn.Module:
+    """torch folds a batch-norm without weight and bias into a convolution, but not into a linear layer."""
+    if norm.weight is not None:
+        return norm
+    scaled = type(norm)(norm.num_features, eps=norm.eps).to(norm.running_mean)
+    scaled.load_state_dict(norm.state_dict(), strict=False)
+    return scaled.eval()
 
 
 def _norm_operation(graph: Graph, norm: str) -> Operation | None:
@@ -95,6 +104,8 @@ def _obstacle(model: nn.Module, graph: Graph, layer: str, norm: str, users: Coun
     before, after = model.get_submodule(layer), model.get_submodule(norm)
     if type(before) not in FOLDABLE:
         return f"what it reads comes from {'the model itself' if not layer else f'{layer!r} ({type(before).__name__})'}"
+    if type(after) not in NORMS:
+        return f"'{norm}' is a {type(after).__name__}, which may do more than normalise"
     if getattr(after, "running_mean", None) is None:
         return "it keeps no running statistics"
     for name, module in ((layer, before), (norm, after)):
@@ -114,13 +125,15 @@ def _shape_obstacle(model: nn.Module, graph: Graph, layer: str, norm: Operation)
     maker = graph.maker(norm.reads[0])
     rank = len(maker.shapes[0]) if maker else 0
     module = model.get_submodule(layer)
+    if "Transpose" in type(module).__name__ and getattr(module, "groups", 1) > 1:
+        return f"'{layer}' is transposed and in groups, which torch's folding does not know"
     expected = 2 if isinstance(module, nn.Linear) else len(getattr(module, "kernel_size", ())) + 2
     return None if rank == expected else f"the channels of '{layer}' are not the dimension that it normalises"
 
 
 def _weights_of(graph: Graph, *layers: str) -> list[int]:
-    owned = {f"{layer}.{name}" for layer in layers for name in ("weight", "bias", "running_mean", "running_var")}
-    return [tensor for tensor, name in graph.weights.items() if name in owned]
+    owned = (f"{layer}.{name}" for layer in layers for name in ("weight", "bias", "running_mean", "running_var"))
+    return [graph.weights[name] for name in owned if name in graph.weights]
 
 
 def _is_shared(graph: Graph, tensor: int) -> bool:

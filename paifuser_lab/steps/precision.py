@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -27,6 +27,12 @@ class Precision(Step):
     kind: ClassVar[str] = "precision"
     default: Name | None = None
     layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → number format")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Precision:
+        if self.default is None and not self.layers:
+            raise ValueError("give a default or layers")
+        return self
 
     @property
     def label(self) -> str:

@@ -1,0 +1,81 @@
+"""Models by name, and small real data to train them on: `zoo.build("resnet18")`, nothing to download.
+
+    convolutional      resnet.py  mobilenet.py  convnext.py
+    attention          vit.py  swin.py  bert.py
+    detection          yolo.py
+    segmentation       unet.py  segnet.py
+    trained here       trained.py (what is learned from what), training.py (the loop), cache.py (weights kept on disk)
+    data and metrics   data.py  streets.py  metrics.py
+    shared             parts.py (what a workload is made of), weights.py (seeded, plausible weights)
+
+A new model is one new file and one line in `_MODELS`. The file holds a function for the model and one for its tiny
+sibling, named as here with underscores (`swin_t`, `swin_t_tiny`), each taking the batch size and returning `Parts`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib import import_module
+
+import torch
+
+from ..errors import UnknownModelError, WorkloadError
+from .parts import Batches, Parts
+from .weights import seeded
+
+__all__ = ["Batches", "Parts", "build", "names"]
+
+_MODELS = {
+    "resnet18": "resnet",
+    "resnet50": "resnet",
+    "mobilenetv2": "mobilenet",
+    "convnext-t": "convnext",
+    "vit-s": "vit",
+    "swin-t": "swin",
+    "bert-base": "bert",
+    "yolo": "yolo",
+    "unet": "unet",
+    "segnet": "segnet",
+}
+_TINY = {f"{name}-tiny": module for name, module in _MODELS.items()}
+_TRAINED = ("resnet18-digits", "resnet18-digits-tiny", "segnet-streets", "unet-streets")
+
+
+def names() -> tuple[str, ...]:
+    """The name of every model: full size, tiny, and trained on real data."""
+    return (*_MODELS, *_TINY, *_TRAINED)
+
+
+def build(
+    name: str,
+    *,
+    batch: int = 1,
+    seed: int = 0,
+    trained: bool = True,
+    on_epoch: Callable[[int, int, float], None] | None = None,
+) -> Parts:
+    """Give me the model of this name with example inputs, and with data where it has some.
+
+    The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …) come trained: the
+    first time they train for a while, calling `on_epoch(epoch, epochs, loss)`, later they are read from the cache;
+    `trained=False` gives them untrained.
+    """
+    if name not in names():
+        raise UnknownModelError(_unknown(name))
+    if batch < 1:
+        raise WorkloadError(f"{name!r} was asked for with batch={batch}: a batch holds at least one example, give 1 or more.")
+    if name in _TRAINED:
+        from .trained import build_trained
+
+        return build_trained(name, batch=batch, seed=seed, trained=trained, on_epoch=on_epoch)
+    module = import_module(f".{(_MODELS | _TINY)[name]}", __name__)
+    make: Callable[[int], Parts] = getattr(module, name.replace("-", "_"))
+    with seeded(seed), torch.enable_grad():
+        return make(batch)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.lower(), names(), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose one of {', '.join(names())}."
+    return f"There is no model named {name!r}; {hint}"

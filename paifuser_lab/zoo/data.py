@@ -1,0 +1,58 @@
+"""Small real data, ready to train on: handwritten digits (from scikit-learn) and painted streets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from ..errors import WorkloadError
+from .parts import Batches
+from .streets import scenes
+
+
+def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
+    """1,797 handwritten digits as (train, test) batches: four fifths to learn from, every digit in both alike."""
+    images, labels = _digit_arrays()
+    tests = _stratified(labels, every=5, seed=seed)
+    small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
+    pixels = (F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False) - 0.3) / 0.35
+    classes = torch.from_numpy(labels).long()
+    return _batches(pixels[~tests], classes[~tests], batch), _batches(pixels[tests], classes[tests], batch)
+
+
+def streets(*, train: int = 480, test: int = 120, batch: int = 24, side: int = 64, seed: int = 0) -> tuple[Batches, Batches]:
+    """Painted street scenes with a class for every pixel, as (train, test) batches; `streets.CLASSES` names the classes.
+
+    Every scene to learn from comes twice, the second time mirrored.
+    """
+    images, labels = scenes(train + test, side=side, seed=seed)
+    pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
+    learned, truth = (torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1) for part in (pixels, classes))
+    return _batches(learned, truth, batch), _batches(pixels[train:], classes[train:], batch)
+
+
+def _digit_arrays() -> tuple[Any, Any]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return bunch.data, bunch.target
+
+
+def _stratified(labels: Any, *, every: int, seed: int) -> torch.Tensor:
+    """Which examples are kept for the test: one in `every`, of each class alike."""
+    shuffled = np.random.default_rng(seed).permutation(len(labels))
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    is_test = np.zeros(len(labels), dtype=bool)
+    is_test[by_class[::every]] = True
+    return torch.from_numpy(is_test)
+
+
+def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
+    """Batches of equal size; examples that do not fill a last one are left out."""
+    if not 1 <= batch <= len(inputs):
+        raise WorkloadError(f"A batch of {batch} does not fit a set of {len(inputs)} examples: give 1 to {len(inputs)}.")
+    count = len(inputs) // batch
+    return [(inputs[i * batch : (i + 1) * batch], targets[i * batch : (i + 1) * batch]) for i in range(count)]

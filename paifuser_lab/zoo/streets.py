@@ -1,0 +1,155 @@
+"""Painted street scenes with a class for every pixel: small, endless, and free of any download.
+
+Drawn back to front like a stage set. Greys of road, pavement, walls and cars overlap on purpose, and light, haze and grain
+change from scene to scene, so that colour alone does not tell the classes apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+CLASSES = ("road", "pavement", "building", "sky", "car", "pedestrian")
+ROAD, PAVEMENT, BUILDING, SKY, CAR, PEDESTRIAN = range(len(CLASSES))
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+
+def scenes(count: int, *, side: int = 64, seed: int = 0) -> tuple[Floats, Ints]:
+    """Paint this many street scenes: images (count, 3, side, side) of about 0–1, and the class of every pixel."""
+    rng = np.random.default_rng(seed)
+    painted = [_scene(rng, side) for _ in range(count)]
+    return np.stack([image for image, _ in painted]), np.stack([labels for _, labels in painted])
+
+
+def _scene(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
+    canvas = _Canvas(rng, side)
+    _sky(canvas)
+    _ground(canvas)
+    _buildings(canvas)
+    depths = sorted(rng.uniform(0.15, 1.0, size=rng.integers(2, 7)))
+    for depth in depths:
+        if rng.random() < 0.5:
+            _car(canvas, depth)
+        else:
+            _pedestrian(canvas, depth)
+    return _photograph(canvas), canvas.labels
+
+
+class _Canvas:
+    """The scene so far, and where the street runs: from the bottom edge to a vanishing point on the horizon."""
+
+    def __init__(self, rng: np.random.Generator, side: int) -> None:
+        self.rng = rng
+        self.side = side
+        self.image = np.zeros((side, side, 3))
+        self.labels: Ints = np.full((side, side), SKY, dtype=np.int64)
+        self.horizon = rng.uniform(0.35, 0.5) * side
+        self.vanishing = rng.uniform(0.3, 0.7) * side
+        self.road = _Strip(centre=rng.uniform(0.35, 0.65) * side, half_width=rng.uniform(0.3, 0.5) * side)
+
+    def paint(self, label: int, colour: Any, top: float, bottom: float, left: float, right: float) -> None:
+        """Fill a rectangle of the image, and say what it is."""
+        rows = slice(max(0, round(top)), max(0, round(bottom)))
+        columns = slice(max(0, round(left)), max(0, round(right)))
+        self.image[rows, columns] = colour
+        self.labels[rows, columns] = label
+
+    def grey(self, low: float, high: float) -> npt.NDArray[np.float64]:
+        """A grey with a faint tint."""
+        return self.rng.uniform(low, high) + self.rng.normal(0.0, 0.03, size=3)
+
+
+@dataclass(frozen=True)
+class _Strip:
+    """Where a strip of ground meets the bottom edge."""
+
+    centre: float
+    half_width: float
+
+
+def _sky(canvas: _Canvas) -> None:
+    zenith, haze = canvas.rng.uniform((0.2, 0.4, 0.6), (0.6, 0.7, 1.0)), canvas.grey(0.6, 0.9)
+    height = np.linspace(0.0, 1.0, canvas.side)[:, None, None]
+    canvas.image[:] = zenith * (1 - height) + haze * height
+
+
+def _ground(canvas: _Canvas) -> None:
+    below = np.arange(canvas.side)[:, None] >= canvas.horizon
+    canvas.image[below[:, 0]] = canvas.grey(0.4, 0.7)
+    canvas.labels[below[:, 0]] = PAVEMENT
+    near = _nearness(canvas)[:, None]
+    across = np.arange(canvas.side)[None, :] - (canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near)
+    is_road = below & (np.abs(across) < canvas.road.half_width * near)
+    canvas.image[is_road] = canvas.grey(0.2, 0.45)
+    canvas.labels[is_road] = ROAD
+    is_dash = (np.floor(8 / (near + 0.15)) % 2 == 0) & (np.abs(across) < 1.5 * near)
+    canvas.image[is_road & is_dash] = canvas.rng.uniform(0.75, 0.95)
+
+
+def _nearness(canvas: _Canvas) -> npt.NDArray[np.float64]:
+    """0 at the horizon, 1 at the bottom edge."""
+    return np.clip((np.arange(canvas.side) - canvas.horizon) / (canvas.side - canvas.horizon), 0.0, 1.0)
+
+
+def _buildings(canvas: _Canvas) -> None:
+    rng, side = canvas.rng, canvas.side
+    left = -rng.uniform(0.0, 0.1) * side
+    while left < side:
+        right = left + rng.uniform(0.1, 0.3) * side
+        if rng.random() < 0.85:
+            _building(canvas, left, right)
+        left = right
+
+
+def _building(canvas: _Canvas, left: float, right: float) -> None:
+    rng, side = canvas.rng, canvas.side
+    away = min(1.0, abs((left + right) / 2 - canvas.vanishing) / (0.5 * side))
+    top = canvas.horizon * (1 - rng.uniform(0.15, 0.5) - 0.45 * away)
+    bottom = canvas.horizon + 0.12 * side * away
+    canvas.paint(BUILDING, canvas.grey(0.3, 0.75) + rng.uniform(-0.12, 0.12, size=3), top, bottom, left, right)
+    pane, step = canvas.grey(0.1, 0.9), int(rng.integers(4, 7))
+    for row in np.arange(top + 2, bottom - 3, step):
+        for column in np.arange(left + 1, right - 2, step):
+            canvas.paint(BUILDING, pane, row, row + step // 2, max(left, column), column + step // 2)
+
+
+def _car(canvas: _Canvas, depth: float) -> None:
+    rng, side = canvas.rng, canvas.side
+    wide, high = 0.34 * side * depth, 0.2 * side * depth
+    bottom = canvas.horizon + (side - canvas.horizon) * depth * rng.uniform(0.8, 1.0)
+    middle = canvas.vanishing + (canvas.road.centre - canvas.vanishing) * depth
+    left = middle + rng.uniform(-0.8, 0.8) * canvas.road.half_width * depth - wide / 2
+    body = canvas.grey(0.15, 0.7) if rng.random() < 0.5 else rng.uniform(0.1, 0.9, size=3)
+    canvas.paint(CAR, body, bottom - 0.6 * high, bottom, left, left + wide)
+    canvas.paint(CAR, body, bottom - high, bottom - 0.5 * high, left + 0.18 * wide, left + 0.82 * wide)
+    canvas.paint(CAR, canvas.grey(0.1, 0.4), bottom - 0.9 * high, bottom - 0.6 * high, left + 0.25 * wide, left + 0.75 * wide)
+    for wheel in (0.1, 0.7):
+        canvas.paint(CAR, 0.05, bottom - 0.15 * high, bottom, left + wheel * wide, left + (wheel + 0.2) * wide)
+
+
+def _pedestrian(canvas: _Canvas, depth: float) -> None:
+    rng, side = canvas.rng, canvas.side
+    high = 0.4 * side * depth
+    wide = max(2.0, 0.3 * high)
+    bottom = canvas.horizon + (side - canvas.horizon) * depth * rng.uniform(0.8, 1.0)
+    left = rng.uniform(0.0, side - wide)
+    coat, trousers = rng.uniform(0.05, 0.95, size=3), canvas.grey(0.05, 0.5)
+    skin = rng.uniform(0.3, 0.9) * np.array([1.0, 0.8, 0.65])
+    canvas.paint(PEDESTRIAN, trousers, bottom - 0.45 * high, bottom, left + 0.15 * wide, left + 0.85 * wide)
+    canvas.paint(PEDESTRIAN, coat, bottom - 0.82 * high, bottom - 0.4 * high, left, left + wide)
+    canvas.paint(PEDESTRIAN, skin, bottom - high, bottom - 0.82 * high, left + 0.25 * wide, left + 0.75 * wide)
+
+
+def _photograph(canvas: _Canvas) -> Floats:
+    rng, side = canvas.rng, canvas.side
+    light = rng.uniform(0.6, 1.1) * rng.uniform(0.92, 1.08, size=3)
+    shade = 1 + rng.uniform(-0.25, 0.25) * np.linspace(-1, 1, side)[None, :, None]
+    patches = np.kron(rng.normal(0.0, 0.025, size=(side // 8, side // 8, 1)), np.ones((8, 8, 1)))
+    grain = rng.normal(0.0, 0.045, size=canvas.image.shape)
+    exposed = np.clip(canvas.image * light * shade + patches + grain, 0.0, 1.0)
+    return exposed.transpose(2, 0, 1).astype(np.float32)

@@ -1,0 +1,79 @@
+"""What the trained models learn, and from what: a row a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from . import cache, data
+from .metrics import accuracy, mean_iou
+from .parts import Batches, Parts
+from .resnet import BasicBlock, ResNet
+from .segnet import SegNet
+from .training import OnEpoch, train
+from .unet import UNet
+from .weights import RELU_GAIN, initialise, seeded
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one model is trained and judged."""
+
+    model: Callable[[], nn.Module]
+    data: Callable[[], tuple[Batches, Batches]]
+    metric: Callable[[Callable[..., Any], Batches], float]
+    epochs: int
+    learning_rate: float
+
+
+def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """How surprised the scores are by the right classes."""
+    return F.cross_entropy(scores, target)
+
+
+def _digit_resnet(width: int) -> nn.Module:
+    return ResNet(BasicBlock, (2, 2, 2, 2), width=width, classes=10, channels=1, small_images=True)
+
+
+_COURSES = {
+    "resnet18-digits": Course(partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3),
+    "resnet18-digits-tiny": Course(partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3),
+    "segnet-streets": Course(partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3),
+    "unet-streets": Course(partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3),
+}
+
+
+def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None) -> Parts:
+    """The model with its data, loss and metric, trained unless asked otherwise."""
+    course = _COURSES[name]
+    with seeded(seed):
+        model = course.model()
+        initialise(model, gain=RELU_GAIN)
+        train_batches, test_batches = course.data()
+    if trained:
+        model.load_state_dict(cache.load_or_make(name, seed, lambda: _learn(model, course, train_batches, seed, on_epoch)))
+    return Parts(
+        model=model.eval(),
+        inputs=_examples(test_batches, batch),
+        loss=cross_entropy,
+        train=train_batches,
+        test=test_batches,
+        metric=course.metric,
+    )
+
+
+def _learn(model: nn.Module, course: Course, batches: Batches, seed: int, on_epoch: OnEpoch | None) -> cache.Weights:
+    train(model, batches, cross_entropy, epochs=course.epochs, learning_rate=course.learning_rate, seed=seed, on_epoch=on_epoch)
+    return model.state_dict()
+
+
+def _examples(batches: Batches, count: int) -> torch.Tensor:
+    """The first images of the test set, over again where more are asked for than there are."""
+    images = torch.cat([inputs for inputs, _ in batches])
+    return images[torch.arange(count) % len(images)]

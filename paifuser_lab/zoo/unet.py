@@ -1,0 +1,70 @@
+"""U-Net (Ronneberger et al., 2015): down to the meaning, up to the pixels, with bridges across."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import nn
+
+from .parts import Parts, image_parts
+from .weights import RELU_GAIN
+
+
+class ConvUnit(nn.Sequential):
+    """Twice: 3×3 convolution, batch-norm, ReLU."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        layers: list[nn.Module] = []
+        for inputs in (channels, width):
+            layers += [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        super().__init__(*layers)
+
+
+class Up(nn.Module):
+    """Double the resolution and join what the way down saw there."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.upsample = nn.ConvTranspose2d(channels, width, 2, stride=2)
+        self.conv = ConvUnit(2 * width, width)
+
+    def forward(self, x: torch.Tensor, bridge: torch.Tensor) -> torch.Tensor:
+        """Merge the coarse with the fine."""
+        out: torch.Tensor = self.conv(torch.cat([bridge, self.upsample(x)], dim=1))
+        return out
+
+
+class UNet(nn.Module):
+    """A class for every pixel; image sides are multiples of two to the power of `depth`."""
+
+    def __init__(self, *, width: int, depth: int, classes: int) -> None:
+        super().__init__()
+        widths = [width << level for level in range(depth + 1)]
+        self.stem = ConvUnit(3, width)
+        self.pool = nn.MaxPool2d(2)
+        self.down = nn.ModuleList(ConvUnit(above, below) for above, below in pairwise(widths))
+        self.up = nn.ModuleList(Up(below, above) for below, above in pairwise(reversed(widths)))
+        self.head = nn.Conv2d(width, classes, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """A score for every class at every pixel."""
+        x: torch.Tensor = self.stem(images)
+        bridges = []
+        for down in self.down:
+            bridges.append(x)
+            x = down(self.pool(x))
+        for up in self.up:
+            x = up(x, bridges.pop())
+        scores: torch.Tensor = self.head(x)
+        return scores
+
+
+def unet(batch: int) -> Parts:
+    """U-Net for streets on 128×128 images."""
+    return image_parts(UNet(width=32, depth=4, classes=6), batch=batch, side=128, gain=RELU_GAIN)
+
+
+def unet_tiny(batch: int) -> Parts:
+    """A narrow, shallow U-Net on 32×32 images."""
+    return image_parts(UNet(width=8, depth=2, classes=6), batch=batch, side=32, gain=RELU_GAIN)

@@ -1,0 +1,179 @@
+"""A one-shot detector in the manner of YOLOv8: split blocks, a two-way neck, separate heads for boxes and classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from .parts import Parts, image_parts
+from .weights import SILU_GAIN, damp
+
+
+class ConvUnit(nn.Sequential):
+    """Convolution, batch-norm, SiLU."""
+
+    def __init__(self, channels: int, width: int, kernel: int = 1, stride: int = 1) -> None:
+        conv = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, bias=False)
+        super().__init__(conv, nn.BatchNorm2d(width, eps=1e-3), nn.SiLU())
+
+
+class Bottleneck(nn.Module):
+    """Two 3×3 convolutions, around a shortcut where one is wanted."""
+
+    def __init__(self, width: int, *, has_shortcut: bool) -> None:
+        super().__init__()
+        self.has_shortcut = has_shortcut
+        self.conv1 = ConvUnit(width, width, 3)
+        self.conv2 = ConvUnit(width, width, 3)
+        if has_shortcut and isinstance(norm := self.conv2[1], nn.BatchNorm2d):
+            damp(norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Transform, and add to the input where a shortcut is wanted."""
+        branch: torch.Tensor = self.conv2(self.conv1(x))
+        return x + branch if self.has_shortcut else branch
+
+
+class SplitBlock(nn.Module):
+    """C2f: half of the channels pass by, the others go through bottlenecks, and every stage of them is kept."""
+
+    def __init__(self, channels: int, width: int, depth: int, *, has_shortcut: bool) -> None:
+        super().__init__()
+        self.split = ConvUnit(channels, width)
+        self.blocks = nn.ModuleList(Bottleneck(width // 2, has_shortcut=has_shortcut) for _ in range(depth))
+        self.merge = ConvUnit(width // 2 * (2 + depth), width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Join the untouched half with every stage of the other."""
+        stages = list(self.split(x).chunk(2, dim=1))
+        for block in self.blocks:
+            stages.append(block(stages[-1]))
+        out: torch.Tensor = self.merge(torch.cat(stages, dim=1))
+        return out
+
+
+class FastPyramid(nn.Module):
+    """SPPF: the same pooling three times over, so that each place sees three sizes of surroundings."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.narrow = ConvUnit(width, width // 2)
+        self.pool = nn.MaxPool2d(5, stride=1, padding=2)
+        self.merge = ConvUnit(width * 2, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Join each place with its surroundings."""
+        levels = [self.narrow(x)]
+        for _ in range(3):
+            levels.append(self.pool(levels[-1]))
+        out: torch.Tensor = self.merge(torch.cat(levels, dim=1))
+        return out
+
+
+class Backbone(nn.Module):
+    """Features at strides 8, 16 and 32."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.stem = ConvUnit(3, width, 3, stride=2)
+        self.stage1 = _stage(width, 2 * width, depth)
+        self.stage2 = _stage(2 * width, 4 * width, 2 * depth)
+        self.stage3 = _stage(4 * width, 8 * width, 2 * depth)
+        self.stage4 = _stage(8 * width, 16 * width, depth)
+        self.pyramid = FastPyramid(16 * width)
+
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Look at the image at three scales."""
+        fine = self.stage2(self.stage1(self.stem(images)))
+        middle = self.stage3(fine)
+        return fine, middle, self.pyramid(self.stage4(middle))
+
+
+class Neck(nn.Module):
+    """Meaning flows up to the fine scales, then place flows back down to the coarse ones."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        fine, middle, coarse = 4 * width, 8 * width, 16 * width
+        self.upsample = nn.Upsample(scale_factor=2.0, mode="nearest")
+        self.up_middle = SplitBlock(coarse + middle, middle, depth, has_shortcut=False)
+        self.up_fine = SplitBlock(middle + fine, fine, depth, has_shortcut=False)
+        self.down_fine = ConvUnit(fine, fine, 3, stride=2)
+        self.down_middle = SplitBlock(fine + middle, middle, depth, has_shortcut=False)
+        self.reduce_middle = ConvUnit(middle, middle, 3, stride=2)
+        self.down_coarse = SplitBlock(middle + coarse, coarse, depth, has_shortcut=False)
+
+    def forward(self, fine: torch.Tensor, middle: torch.Tensor, coarse: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Let the three scales tell each other what they see."""
+        middle = self.up_middle(torch.cat([self.upsample(coarse), middle], dim=1))
+        fine = self.up_fine(torch.cat([self.upsample(middle), fine], dim=1))
+        middle = self.down_middle(torch.cat([self.down_fine(fine), middle], dim=1))
+        coarse = self.down_coarse(torch.cat([self.reduce_middle(middle), coarse], dim=1))
+        return fine, middle, coarse
+
+
+class Head(nn.Module):
+    """At one scale: how far each edge of the box is, as a distribution over `bins` steps, and what is inside it."""
+
+    def __init__(self, channels: int, *, box_width: int, class_width: int, bins: int, classes: int) -> None:
+        super().__init__()
+        self.boxes = _branch(channels, box_width, 4 * bins)
+        self.scores = _branch(channels, class_width, classes)
+        self.register_buffer("steps", torch.arange(bins).float(), persistent=False)
+        self.steps: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Corners as a share of the image, and a probability for every class, at every place."""
+        height, width = x.shape[-2:]
+        spread: torch.Tensor = self.boxes(x).flatten(2).transpose(1, 2).unflatten(-1, (4, -1))
+        left_top, right_bottom = (spread.softmax(dim=-1) * self.steps).sum(dim=-1).chunk(2, dim=-1)
+        centres = _centres(height, width, x)
+        corners = torch.cat([centres - left_top, centres + right_bottom], dim=-1)
+        share = corners / torch.tensor([width, height, width, height], dtype=x.dtype, device=x.device)
+        scores: torch.Tensor = self.scores(x).flatten(2).transpose(1, 2).sigmoid()
+        return share, scores
+
+
+class Yolo(nn.Module):
+    """Backbone, neck, and a head for each of three scales; image sides are multiples of 32."""
+
+    def __init__(self, *, width: int, depth: int, classes: int, bins: int = 16) -> None:
+        super().__init__()
+        self.backbone = Backbone(width, depth)
+        self.neck = Neck(width, depth)
+        scales = (4 * width, 8 * width, 16 * width)
+        box_width, class_width = max(width, 4 * bins), max(4 * width, min(classes, 100))
+        self.heads = nn.ModuleList(
+            Head(channels, box_width=box_width, class_width=class_width, bins=bins, classes=classes) for channels in scales
+        )
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Every candidate box, as (left, top, right, bottom) shares of the image, with its class probabilities."""
+        features = self.neck(*self.backbone(images))
+        found = [head(feature) for head, feature in zip(self.heads, features, strict=True)]
+        boxes, scores = zip(*found, strict=True)
+        return {"boxes": torch.cat(boxes, dim=1), "scores": torch.cat(scores, dim=1)}
+
+
+def _stage(channels: int, width: int, depth: int) -> nn.Sequential:
+    return nn.Sequential(ConvUnit(channels, width, 3, stride=2), SplitBlock(width, width, depth, has_shortcut=True))
+
+
+def _branch(channels: int, width: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(ConvUnit(channels, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, outputs, 1))
+
+
+def _centres(height: int, width: int, like: torch.Tensor) -> torch.Tensor:
+    across = torch.arange(width, dtype=like.dtype, device=like.device) + 0.5
+    down = torch.arange(height, dtype=like.dtype, device=like.device) + 0.5
+    return torch.stack([across.repeat(height), down.repeat_interleave(width)], dim=-1)
+
+
+def yolo(batch: int) -> Parts:
+    """A small detector of 80 classes on 320×320 images."""
+    return image_parts(Yolo(width=16, depth=1, classes=80), batch=batch, side=320, gain=SILU_GAIN)
+
+
+def yolo_tiny(batch: int) -> Parts:
+    """A narrow detector of 4 classes on 64×64 images."""
+    return image_parts(Yolo(width=4, depth=1, classes=4, bins=8), batch=batch, side=64, gain=SILU_GAIN)

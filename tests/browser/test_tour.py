@@ -1,0 +1,66 @@
+"""The tour, as a person runs it: in JupyterLab, in Chromium."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from paifuser_lab._assets import asset
+
+HERE = Path(__file__).parent
+
+
+def _neighbour(name: str):
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+jupyterlab = _neighbour("jupyterlab")
+IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(jupyterlab.chromium() is None and not IS_REQUIRED, reason="there is no Chromium on this machine"),
+]
+
+
+def quick_tour(folder: Path) -> None:
+    """The tour with a small model and few rounds."""
+    notebook = nbformat.read(asset("notebooks/00_tour.ipynb"), as_version=4)
+    (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    parameters.source = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 2.0\nout = ""'
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    nbformat.write(notebook, folder / "tour.ipynb")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_tour_runs_through_and_shows_its_table_and_figure(tmp_path, dark):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "home").mkdir()
+    quick_tour(tmp_path / "notebooks")
+    with jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab, jupyterlab.showing(lab, "tour.ipynb") as shown:
+        shown.run_all(timeout_s=300)
+        assert shown.errors() == []
+        table = shown.page.locator(".jp-RenderedHTMLCommon table", has_text="baseline")
+        table.wait_for(timeout=10_000)
+        assert "onnxruntime" in table.inner_text()
+        theme, other = ("dark", "light") if dark else ("light", "dark")
+        assert shown.page.locator(f"img.pf-figure-{theme}:visible").count() == 2
+        assert shown.page.locator(f"img.pf-figure-{other}:visible").count() == 0
+        assert shown.strangers == []
+        if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+            name = f"tour-{'dark' if dark else 'light'}.png"
+            shown.page.locator(".jp-NotebookPanel").first.screenshot(path=Path(folder) / name)
+            table.scroll_into_view_if_needed()
+            shown.page.screenshot(path=Path(folder) / f"table-{name}")

@@ -1,0 +1,97 @@
+"""Drawings show what the record holds, in both themes, without pyplot."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.figures import DRAWERS
+from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.records import Ceiling, Record
+
+
+def row(name, latency, interval, **more):
+    known = {"threads": 1, "latency_ms": latency, "spread_ms": (latency, latency), "speedup": 1.0, "speedup_interval": interval}
+    return lab.Measurement(name=name, **known, **more)
+
+
+COMPARISON = lab.Comparison(
+    workload="net",
+    machine="a machine",
+    baseline="baseline",
+    rounds=3,
+    rows=(row("baseline", 4.0, (1, 1)), row("fold", 2.0, (1.9, 2.1)), row("bf16", 8.0, (0.4, 0.6)),
+          lab.Measurement(name="openvino", threads=1, failure="not installed")),
+)  # fmt: skip
+HARDWARE = lab.Hardware(
+    name="a machine",
+    source="measured",
+    physical_cores=2,
+    logical_cores=2,
+    memory_bytes=1,
+    ceilings=(Ceiling(threads=1, fp32_gflops=9, bandwidth_gbs=2),),
+)
+RECORDS = {"Comparison": COMPARISON, "Hardware": HARDWARE}
+
+
+def test_every_drawer_is_tried_here():
+    assert set(DRAWERS) == set(RECORDS)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_record_is_drawn_in_both_themes_and_shows_itself(record, dark):
+    drawing = lab.figure(record, dark=dark)
+    assert drawing.png().startswith(b"\x89PNG")
+    assert drawing.get_facecolor()[:3] == pytest.approx(tuple(int((DARK if dark else LIGHT).paper[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+
+
+def test_a_figure_follows_the_theme_of_the_notebook_and_is_a_plain_picture_in_static_mode(monkeypatch):
+    shown = lab.figure(HARDWARE)._repr_mimebundle_()
+    assert shown["text/html"].count("<img") == 2
+    assert "data-jp-theme-light" in shown["text/html"]
+    monkeypatch.setenv("PAIFUSER_STATIC", "1")
+    assert set(lab.figure(HARDWARE)._repr_mimebundle_()) == {"image/png", "text/plain"}
+
+
+def test_text_from_a_model_is_never_markup():
+    named = COMPARISON.model_copy(update={"workload": "<script>alert(1)</script>"})
+    assert "<script" not in lab.figure(named)._repr_mimebundle_()["text/html"]
+
+
+def test_a_comparison_shows_what_was_timed_and_leaves_out_what_failed():
+    words = [text.get_text() for text in lab.figure(COMPARISON).axes[0].texts]
+    assert {"baseline", "fold", "bf16"} <= set(words)
+    assert "openvino" not in words
+    assert any("1.90–2.10" in word for word in words)
+
+
+def test_a_record_without_a_drawing_is_named():
+    class Unknown(Record):
+        pass
+
+    with pytest.raises(TypeError, match="no drawing of a Unknown"):
+        lab.figure(Unknown())
+    del Record.kinds["Unknown"]
+
+
+def test_pyplot_stays_out_of_it():
+    lab.figure(HARDWARE)
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def contrast(one, other):
+        dark, light = sorted((luminance(one), luminance(other)))
+        return (light + 0.05) / (dark + 0.05)
+
+    assert contrast(theme.ink, theme.paper) > 7
+    assert all(contrast(colour, theme.paper) > 3 for colour in (theme.faint, theme.main, theme.good, theme.bad))

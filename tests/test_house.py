@@ -1,0 +1,150 @@
+"""The shape of the project: floors, public names, packaging."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import paifuser_lab
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "paifuser_lab"
+
+# From the top down; a room may import only from floors below its own. Rooms on one floor do not see each other.
+FLOORS = [
+    {"__main__", "cli"},
+    {"bench", "batch"},
+    {"__init__"},
+    {"widgets"},
+    {"figures"},
+    {"session", "planner", "streaming", "accelerate"},
+    {"comparison"},
+    {"variant"},
+    {"recipe"},
+    {"steps"},
+    {"engines"},
+    {"profiler", "saliency", "parallel", "training", "converter"},
+    {"graph", "measure", "memory", "kernels"},
+    {"workload"},
+    {"machine"},
+    {"zoo", "locate", "weights", "ceilings"},
+    {"cores"},
+    {"host", "devices"},
+    {"records"},
+    {"progress", "_files", "_assets", "_yaml"},
+    {"errors"},
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+NEVER = {"figures": {"torch", "cupy"}, "widgets": {"torch", "cupy"}, "records": {"torch", "cupy"}}
+OPTIONAL = {"cupy", "openvino", "ray", "transformers", "torch_tb_profiler", "tensorboard"}
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> list[tuple[str, bool]]:
+    """Every module that a file imports, as a dotted name, and whether at the top level of the file."""
+    package = ["paifuser_lab", *path.relative_to(PACKAGE).parts[:-1]]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    top = set(ast.iter_child_nodes(tree))
+    found: list[tuple[str, bool]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node in top) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [module] if node.module else [f"{module}.{alias.name}" for alias in node.names]
+            found += [(name, node in top) for name in names]
+    return found
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_down_only(path):
+    room = room_of(path)
+    assert room in FLOOR_OF, f"{room} has no floor; give it one in FLOORS"
+    for name, _ in imports_of(path):
+        parts = name.split(".")
+        if parts[0] != "paifuser_lab" or len(parts) < 2 or parts[1] == room:
+            continue
+        assert FLOOR_OF[parts[1]] > FLOOR_OF[room], f"{path.relative_to(ROOT)} imports {name}, which is not on a floor below"
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
+    for name, is_top in imports_of(path):
+        root = name.split(".")[0]
+        assert root not in NEVER.get(room_of(path), set()), f"{path.name} imports {root}"
+        assert not (is_top and root in OPTIONAL), f"{path.name} imports the optional {root} for everybody"
+
+
+def test_steps_never_import_each_other():
+    for path in (PACKAGE / "steps").glob("*.py"):
+        names = {name.removeprefix("paifuser_lab.steps.") for name, _ in imports_of(path) if name.startswith("paifuser_lab.steps.")}
+        assert names <= {"step"}, f"{path.name} imports {names}"
+
+
+def test_all_lists_exactly_the_visible_names():
+    modules = {path.stem for path in PACKAGE.iterdir()} | {"annotations", "os", "Any", "TYPE_CHECKING"}
+    visible = {name for name in dir(paifuser_lab) if not name.startswith("_")} - modules
+    assert visible == set(paifuser_lab.__all__)
+    assert all(getattr(paifuser_lab, name) is not None for name in paifuser_lab.__all__)
+
+
+def test_no_public_function_has_the_name_of_a_module():
+    modules = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith("_")}
+    assert not modules & set(paifuser_lab.__all__)
+
+
+CONDA_NAMES = {
+    "pytorch": "torch", "matplotlib-base": "matplotlib", "ray-default": "ray", "python-build": "build",
+    "playwright-python": "playwright", "pyyaml": "pyyaml",
+}  # fmt: skip
+PLAIN = re.compile(r"^([A-Za-z0-9_.-]+)\s*(.*)$")
+
+
+def requirement(text: str) -> tuple[str, str]:
+    match = PLAIN.match(text)
+    assert match is not None
+    name = match[1].lower()
+    return CONDA_NAMES.get(name, name), match[2].strip()
+
+
+def test_pyproject_and_environment_name_the_same_packages():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {*project["dependencies"], *(one for extra, ones in extras.items() if extra != "gpu" for one in ones)}
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    plain = [one for one in environment if isinstance(one, str)]
+    from_pip = [one for entry in environment if isinstance(entry, dict) for one in entry["pip"]]
+    found = {requirement(one) for one in (*plain, *from_pip)} - {("pip", "")}
+    assert found == {requirement(one) for one in wanted} | {("python", project["requires-python"])}
+
+
+def test_every_dependency_is_pinned_in_the_constraints():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = {*project["dependencies"], *(one for extra, ones in extras.items() if extra != "gpu" for one in ones)}
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    assert "torch==2.13.0" in lines
+    assert {requirement(one)[0].replace("_", "-") for one in wanted} <= pinned
+
+
+def test_the_source_folders_are_no_packages():
+    assert not [path for name in ("widgets", "kernels", "notebooks") for path in (ROOT / name).rglob("__init__.py")]
+
+
+def test_no_file_has_grown_into_two_ideas():
+    long = {str(path.relative_to(ROOT)): count for path in sources() if (count := len(path.read_text().splitlines())) > 330}
+    assert not long

@@ -1,0 +1,52 @@
+"""The wheel, installed elsewhere, works without the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    python = [sys.executable, "-m"]
+    build = [*python, "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    target = folder / "site"
+    subprocess.run([*python, "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)], check=True)
+    return target
+
+
+def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run([sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):
+    code = (
+        "import paifuser_lab; from paifuser_lab._assets import asset;"
+        "print(paifuser_lab.__file__);"
+        "print(*[asset(name) for name in ('notebooks/00_tour.ipynb', 'widgets/README.md', 'kernels/README.md')], sep='\\n')"
+    )
+    lines = run(installed, tmp_path, "-c", code).splitlines()
+    assert len(lines) == 4
+    assert all(Path(line).is_relative_to(installed) for line in lines)
+
+
+def test_an_installed_wheel_has_its_command(installed, tmp_path):
+    assert "compress" in run(installed, tmp_path, "-m", "paifuser_lab.cli", "run", "--help")
+    assert (installed / "bin" / "paifuser-lab").is_file()
+
+
+def test_an_installed_wheel_is_typed_and_has_no_caches(installed, tmp_path):
+    assert (installed / "paifuser_lab" / "py.typed").is_file()
+    assert not list((installed / "paifuser_lab" / "_sources").rglob("__pycache__"))

@@ -1,0 +1,194 @@
+"""Data that needs no download, and models trained on it and kept."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from paifuser_lab import zoo
+from paifuser_lab.errors import WorkloadError
+from paifuser_lab.zoo import cache, data, metrics, streets, training
+
+QUICK = "resnet18-digits-tiny"
+
+
+@pytest.fixture
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[zoo.Parts, list[float]]]:
+    losses: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAIFUSER_CACHE", str(tmp_path_factory.mktemp("zoo")))
+        yield zoo.build(QUICK, on_epoch=lambda epoch, epochs, loss: losses.append(loss)), losses
+
+
+def score(parts: zoo.Parts) -> float:
+    assert parts.metric is not None
+    assert parts.test is not None
+    return parts.metric(parts.model, parts.test)
+
+
+def test_the_tiny_digits_model_learns(trained: tuple[zoo.Parts, list[float]]) -> None:
+    parts, losses = trained
+    assert score(parts) > 0.93
+    assert losses == sorted(losses, reverse=True)
+    assert not parts.model.training
+
+
+def test_a_second_build_reads_the_cache_to_the_bit(trained: tuple[zoo.Parts, list[float]]) -> None:
+    again = zoo.build(QUICK, on_epoch=lambda *_: pytest.fail("trained again"))
+    assert_same_weights(trained[0].model, again.model)
+
+
+def test_untrained_weights_are_at_hand_too(trained: tuple[zoo.Parts, list[float]]) -> None:
+    parts = zoo.build(QUICK, trained=False, batch=5)
+    assert score(parts) < 0.5
+    assert isinstance(parts.inputs, torch.Tensor)
+    assert parts.inputs.shape == (5, 1, 32, 32)
+
+
+@pytest.mark.slow
+def test_the_full_digits_model_is_right_more_than_97_times_in_100(cache_folder: Path) -> None:
+    assert score(zoo.build("resnet18-digits")) > 0.97
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["segnet-streets", "unet-streets"])
+def test_the_street_models_learn(name: str, cache_folder: Path) -> None:
+    assert score(zoo.build(name)) > 0.6
+
+
+def test_training_leaves_the_callers_random_numbers_alone() -> None:
+    batches = [(torch.ones(2, 3), torch.tensor([0, 1]))]
+    model = torch.nn.Linear(3, 2).eval()
+    before = torch.get_rng_state()
+    training.train(model, batches, torch.nn.functional.cross_entropy, epochs=2, learning_rate=0.1, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+    assert not model.training
+
+
+def test_an_interrupted_training_keeps_what_it_learned() -> None:
+    def stop(epoch: int, epochs: int, loss: float) -> None:
+        raise KeyboardInterrupt
+
+    model = torch.nn.Linear(3, 2).eval()
+    before = model.weight.clone()
+    batches = [(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))]
+    with pytest.raises(KeyboardInterrupt):
+        training.train(model, batches, torch.nn.functional.cross_entropy, epochs=9, learning_rate=0.1, seed=0, on_epoch=stop)
+    assert not torch.equal(before, model.weight)
+    assert not model.training
+    assert model.weight.grad is None
+
+
+def test_weights_are_made_once_and_then_read(cache_folder: Path) -> None:
+    made = [cache.load_or_make("net", 0, lambda: {"weight": torch.arange(6.0).reshape(2, 3).T})]
+    made.append(cache.load_or_make("net", 0, lambda: pytest.fail("made again")))
+    assert torch.equal(made[0]["weight"], made[1]["weight"])
+    assert sorted(path.suffix for path in cache_folder.iterdir()) == [".safetensors", ".sha256"]
+
+
+@pytest.mark.parametrize("victim", ["weights", "digest"])
+@pytest.mark.parametrize("damage", [b"", b"\xff damaged"])
+def test_a_damaged_cache_file_is_made_again(victim: str, damage: bytes, cache_folder: Path) -> None:
+    good = {"weight": torch.ones(3)}
+    cache.load_or_make("net", 0, lambda: good)
+    path = cache.path_for("net", 0)
+    (path if victim == "weights" else path.with_name(path.name + ".sha256")).write_bytes(damage)
+    made = cache.load_or_make("net", 0, lambda: {"weight": torch.zeros(3)})
+    assert torch.equal(made["weight"], torch.zeros(3))
+    again = cache.load_or_make("net", 0, lambda: pytest.fail("made again"))
+    assert torch.equal(again["weight"], torch.zeros(3))
+
+
+def test_a_failed_training_leaves_nothing_behind(cache_folder: Path) -> None:
+    def fail() -> cache.Weights:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.load_or_make("net", 0, fail)
+    assert not list(cache_folder.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_warns_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file" / "below"))
+    with pytest.warns(UserWarning, match="set PAIFUSER_CACHE"):
+        assert torch.equal(cache.load_or_make("net", 0, lambda: {"weight": torch.ones(1)})["weight"], torch.ones(1))
+
+
+def test_the_cache_keeps_names_and_seeds_apart() -> None:
+    assert len({cache.path_for(name, seed) for name in ("one", "other") for seed in (0, 1)}) == 4
+
+
+def test_digits_are_split_alike_for_every_digit() -> None:
+    train, test = data.digits(batch=1)
+    assert (len(train), len(test)) == (1437, 360)
+    counts = torch.bincount(torch.cat([target for _, target in test]))
+    assert counts.min() >= 34
+    assert counts.max() <= 38
+    seen = {inputs.numpy().tobytes() for inputs, _ in train}
+    assert not any(inputs.numpy().tobytes() in seen for inputs, _ in test)
+
+
+def test_batches_are_of_equal_size() -> None:
+    for part in data.digits(batch=50):
+        assert {inputs.shape for inputs, _ in part} == {(50, 1, 32, 32)}
+    for part in data.streets(train=10, test=8, batch=4, side=32):
+        assert {inputs.shape for inputs, _ in part} == {(4, 3, 32, 32)}
+        assert {target.shape for _, target in part} == {(4, 32, 32)}
+
+
+def test_a_batch_larger_than_the_set_is_refused() -> None:
+    with pytest.raises(WorkloadError, match="give 1 to"):
+        data.digits(batch=1000)
+
+
+def test_streets_are_the_same_every_time_and_show_every_class() -> None:
+    images, labels = streets.scenes(20, seed=3)
+    again, _ = streets.scenes(20, seed=3)
+    assert (images == again).all()
+    assert set(labels.ravel().tolist()) == set(range(len(streets.CLASSES)))
+    assert not (images == streets.scenes(20, seed=4)[0]).all()
+
+
+def test_mean_iou_is_right_on_a_case_worked_by_hand() -> None:
+    target = torch.tensor([[[0, 0, 1, 1]]])
+    predicted = torch.tensor([[[0, 1, 1, 1]]])
+    one_hot = torch.nn.functional.one_hot(predicted, 4).permute(0, 3, 1, 2).float()
+    # class 0: 1 of 2; class 1: 2 of 3; classes 2 and 3 do not occur
+    assert metrics.mean_iou(lambda _: one_hot, [(target, target)]) == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
+def test_mean_iou_adds_up_areas_over_batches() -> None:
+    target = torch.tensor([[[0, 1]], [[1, 1]]])
+    right = torch.nn.functional.one_hot(target, 2).permute(0, 3, 1, 2).float()
+    assert metrics.mean_iou(lambda inputs: inputs, [(right[:1], target[:1]), (right[1:], target[1:])]) == 1.0
+
+
+def test_accuracy_counts_over_all_batches() -> None:
+    scores = torch.eye(4)
+    batches = [(scores[:2], torch.tensor([0, 1])), (scores[2:], torch.tensor([2, 0]))]
+    assert metrics.accuracy(lambda inputs: inputs, batches) == 0.75
+
+
+def test_importing_the_zoo_imports_no_model() -> None:
+    code = "import sys, paifuser_lab.zoo; print([name for name in sys.modules if name.startswith('paifuser_lab.zoo.')])"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "resnet" not in loaded
+    assert "sklearn" not in loaded
+
+
+def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    expected, found = one.state_dict(), other.state_dict()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
