@@ -128,6 +128,7 @@ def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
     out: Out,
     model: Annotated[str | None, typer.Option(help="The model; the recipe's own workload where it is left out.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="A file of weights for the model (safetensors, or a state_dict).")] = None,
     seed: Annotated[int, typer.Option(help="The seed of the model's weights and inputs.")] = 0,
     rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
     force: Force = False,
@@ -140,7 +141,8 @@ def run(
     name = model or wanted.workload
     if name is None:
         raise PaifuserError(f"{recipe.name} names no workload; say which with --model.")
-    parameters = {"model": name, "recipe": wanted.to_text(), "seed": seed, "rounds": rounds}
+    own = str(weights.resolve()) if weights else ""
+    parameters = {"model": name, "recipe": wanted.to_text(), "weights": own, "seed": seed, "rounds": rounds}
     _finish(run_notebook(asset("notebooks/50_compress.ipynb"), out, parameters, replace=force))
 
 
@@ -161,9 +163,7 @@ def bench_models(
     names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
-    by_hand: Annotated[
-        bool, typer.Option("--by-hand", help="Also time each engine called directly, against the plan.")
-    ] = False,
+    by_hand: Annotated[bool, typer.Option("--by-hand", help="Also time each engine called directly, against the plan.")] = False,
 ) -> None:
     """Time each model with each back end: ratio to eager, and to the best."""
     from .bench.models import bench as measure

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -65,12 +64,9 @@ def compare(
     machine = hardware()
     rows: list[Measurement] = []
     for one in (*baselines, *_faster_of_each(contenders, samples)):
-        row = partial(_row_or_failure, one, work, output, samples, fastest)
-        try:
-            rows.append(row(with_metric=metric and not is_interrupted))
-        except KeyboardInterrupt:  # what was timed is worth more than the metrics still to come
-            is_interrupted = True
-            rows.append(row(with_metric=False))
+        row, is_stopped = _row_while_patient(one, work, output, samples, fastest, with_metric=metric and not is_interrupted)
+        rows.append(row)
+        is_interrupted |= is_stopped
     return Comparison(
         workload=work.name,
         machine=f"{machine.name} · {machine.physical_cores} cores",
@@ -153,6 +149,14 @@ def _call(one: _Contender, work: Workload) -> Callable[[], Any]:
     return lambda: inputs(model)
 
 
+def _row_while_patient(*parts: Any, with_metric: bool) -> tuple[Measurement, bool]:
+    """A row, and whether it was interrupted: what was timed is worth more than the metrics still to come."""
+    try:
+        return _row_or_failure(*parts, with_metric=with_metric), False
+    except KeyboardInterrupt:
+        return _row_or_failure(*parts, with_metric=False), True
+
+
 def _row_or_failure(
     one: _Contender, work: Workload, reference: Any, samples: dict[str, Samples], baseline: _Contender, *, with_metric: bool
 ) -> Measurement:
@@ -163,7 +167,9 @@ def _row_or_failure(
         if one.variant is None:
             raise
         steps = tuple(step.label for step in one.variant.recipe.steps)
-        return Measurement(name=one.name, steps=steps, threads=one.threads, failure=f"{type(error).__name__}: {first_line(error)}")
+        return Measurement(
+            name=one.name, steps=steps, threads=one.threads, failure=f"{type(error).__name__}: {first_line(error)}"
+        )
 
 
 def _row(

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from .errors import StepError, first_line
 from .workload import Inputs
@@ -19,11 +20,13 @@ from .workload import Inputs
 def export_onnx(module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bool = False) -> list[str]:
     """Write a model as ONNX and give the names of its inputs, in the order of the tensors in `inputs`."""
     shapes = _batch_shapes(inputs) if open_batch else None
+    optimize = not any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters())
     with _quietly(), torch.no_grad():
-        try:
+        try:  # its optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have optimizers of their own
             program = torch.onnx.export(
-                module, inputs.args, kwargs=inputs.kwargs, dynamo=True, dynamic_shapes=shapes, verbose=False
-            )
+                _TensorsOnly(module, inputs), tuple(inputs.tensors), dynamo=True, dynamic_shapes=shapes, verbose=False,
+                optimize=optimize,
+            )  # fmt: skip
             assert program is not None
             program.save(str(path))
         except Exception as error:  # the exporter raises whatever the model's code raises; it is told in one sentence
@@ -31,15 +34,24 @@ def export_onnx(module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bo
     return [value.name for value in program.model.graph.inputs if value.name is not None]
 
 
+class _TensorsOnly(nn.Module):
+    """The model as a function from tensors to tensors, in order: the exporter trips over named, nested and constant ones."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        self.model = model
+        self.leaves, self.spec = pytree.tree_flatten((inputs.args, inputs.kwargs))
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        return [leaf for leaf in pytree.tree_leaves(self.model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+
+
 def _batch_shapes(inputs: Inputs) -> Any:
     """Dimension 0 of every tensor may change; what the model's code fixes stays fixed."""
-    from torch.utils import _pytree as pytree
-
-    def first_free(leaf: Any) -> Any:
-        return {0: torch.export.Dim.DYNAMIC} if isinstance(leaf, torch.Tensor) and leaf.ndim else None
-
-    args, kwargs = pytree.tree_map(first_free, (inputs.args, inputs.kwargs))
-    return {**kwargs} if not inputs.args else (tuple(args) if not kwargs else (*args, kwargs))
+    return {"tensors": tuple({0: torch.export.Dim.DYNAMIC} if tensor.ndim else None for tensor in inputs.tensors)}
 
 
 def _cause(error: BaseException) -> str:

@@ -62,6 +62,7 @@ class FileError(PaifuserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library said, or the error's name where it said nothing."""
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    """The first line of what a library said (with the next where it ends in a colon), or the error's name where it said nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    count = next((index for index, line in enumerate(lines, 1) if not line.rstrip().endswith(":")), len(lines))
+    return " ".join(line.strip() for line in lines[:count])

@@ -176,7 +176,7 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
     with running(work.model):
         inputs(work.model)
         after = dict(work.model.named_buffers())
-    return tuple(name for name, value in before.items() if name not in after or not torch.equal(after[name], value))
+        return tuple(name for name, value in before.items() if name not in after or not torch.equal(after[name], value))
 
 
 def load(

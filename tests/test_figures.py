@@ -45,7 +45,9 @@ def test_every_drawer_is_tried_here():
 def test_a_record_is_drawn_in_both_themes_and_shows_itself(record, dark):
     drawing = lab.figure(record, dark=dark)
     assert drawing.png().startswith(b"\x89PNG")
-    assert drawing.get_facecolor()[:3] == pytest.approx(tuple(int((DARK if dark else LIGHT).paper[i : i + 2], 16) / 255 for i in (1, 3, 5)))
+    assert drawing.get_facecolor()[:3] == pytest.approx(
+        tuple(int((DARK if dark else LIGHT).paper[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    )
 
 
 def test_a_figure_follows_the_theme_of_the_notebook_and_is_a_plain_picture_in_static_mode(monkeypatch):

@@ -90,7 +90,9 @@ def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
 
 def test_steps_never_import_each_other():
     for path in (PACKAGE / "steps").glob("*.py"):
-        names = {name.removeprefix("paifuser_lab.steps.") for name, _ in imports_of(path) if name.startswith("paifuser_lab.steps.")}
+        names = {
+            name.removeprefix("paifuser_lab.steps.") for name, _ in imports_of(path) if name.startswith("paifuser_lab.steps.")
+        }
         assert names <= {"step"}, f"{path.name} imports {names}"
 
 

@@ -16,7 +16,15 @@ from pydantic import ValidationError
 from paifuser_lab import _files
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
-    Accelerator, Ceiling, Comparison, Hardware, Measurement, Record, StepReport, readable_bytes, readable_count,
+    Accelerator,
+    Ceiling,
+    Comparison,
+    Hardware,
+    Measurement,
+    Record,
+    StepReport,
+    readable_bytes,
+    readable_count,
 )  # fmt: skip
 
 CEILING = Ceiling(threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0)
@@ -43,7 +51,9 @@ EXAMPLES: tuple[Record, ...] = (
 
 def test_there_is_an_example_of_every_kind_of_record_that_the_core_knows() -> None:
     assert {type(one).__name__ for one in EXAMPLES} <= set(Record.kinds)
-    assert {"Ceiling", "Accelerator", "Hardware", "StepReport", "Measurement", "Comparison"} == {type(one).__name__ for one in EXAMPLES}
+    assert {"Ceiling", "Accelerator", "Hardware", "StepReport", "Measurement", "Comparison"} == {
+        type(one).__name__ for one in EXAMPLES
+    }
 
 
 @pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
@@ -55,8 +65,12 @@ def test_a_record_survives_a_file(record: Record, tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(number=st.none() | st.floats(), text=st.text(), notes=st.lists(st.text(max_size=5), max_size=3))
-def test_every_number_and_every_text_survives(number: float | None, text: str, notes: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    row = Measurement(name=text, threads=1, latency_ms=number, spread_ms=None if number is None else (number, 0.0), notes=tuple(notes))
+def test_every_number_and_every_text_survives(
+    number: float | None, text: str, notes: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    row = Measurement(
+        name=text, threads=1, latency_ms=number, spread_ms=None if number is None else (number, 0.0), notes=tuple(notes)
+    )
     again = Record.load(row.save(tmp_path_factory.mktemp("r") / "r.json"))
     assert repr(again) == repr(row), "by their texts, since NaN equals nothing"
 
@@ -146,7 +160,7 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
     class Accident(Exception):
         pass
 
-    with pytest.raises(Accident), _files.replacing(path) as temporary:
+    with pytest.raises(Accident), _files.replacing(path) as temporary:  # noqa: PT012
         temporary.write_text("half of the n")
         raise Accident
     with pytest.raises(KeyboardInterrupt), _files.replacing(path):
@@ -156,7 +170,9 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
-    assert stat.S_IMODE(_files.write_text(tmp_path / "a", "x").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+    assert stat.S_IMODE(_files.write_text(tmp_path / "a", "x").stat().st_mode) == stat.S_IMODE(
+        (tmp_path / "plain").stat().st_mode
+    )
 
 
 @pytest.mark.parametrize("place", ["file/inside/r.json", "folder"])

@@ -102,12 +102,14 @@ CODE = {
 
 @pytest.mark.parametrize("name", ["w.pt", "w.bin", "w.safetensors"])
 @pytest.mark.parametrize("content", CODE.values(), ids=CODE)
-def test_pickled_code_is_refused_and_does_not_run(content: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickled_code_is_refused_and_does_not_run(
+    content: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     model = Small()
     before = weights_hash(model)
     (tmp_path / name).write_bytes(content())
-    with pytest.raises(FileError, match="may execute code|not a sound safetensors|cannot be read as weights"):
+    with pytest.raises(FileError, match=r"may execute code|not a sound safetensors|cannot be read as weights"):
         load_weights(model, tmp_path / name)
     assert not (tmp_path / "exploded").exists() and weights_hash(model) == before
 
@@ -141,7 +143,7 @@ def refused_or_whole(content: bytes, name: str, folder: Path) -> bool:
     try:
         load_weights(model, folder / name)
     except FileError as error:
-        assert weights_hash(model) == before and name in str(error) and "\n" not in str(error)
+        assert weights_hash(model) == before and name in str(error) and "\n" not in str(error)  # noqa: PT017 (it need not fail)
         return True
     return False
 
@@ -167,7 +169,9 @@ def test_a_flipped_bit_in_the_weights_is_noticed(saved: dict[str, bytes], tmp_pa
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_flipped_bytes_are_refused_in_our_own_words(name: str, data: Any, saved: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_flipped_bytes_are_refused_in_our_own_words(
+    name: str, data: Any, saved: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     whole = bytearray(saved[name])
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] ^= data.draw(st.integers(1, 255))
@@ -177,7 +181,7 @@ def test_flipped_bytes_are_refused_in_our_own_words(name: str, data: Any, saved:
 UNFIT = {
     "a missing weight": (lambda state: {name: one for name, one in state.items() if name != "norm.bias"}, "has no weights for 'norm.bias'"),
     "one too many": (lambda state: {**state, "tail.weight": torch.ones(1)}, "has weights for 'tail.weight', which the model does not have"),
-    "a wrong shape": (lambda state: {**state, "head.weight": torch.ones(5, 9)}, r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)"),
+    "a wrong shape": (lambda state: {**state, "head.weight": torch.ones(5, 9)}, r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)"),  # noqa: E501
 }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def test_running_puts_flags_and_buffers_back(rebinds: bool) -> None:
 def test_running_puts_them_back_after_an_error_too() -> None:
     model = model_with_flags()
     before = weights_hash(model)
-    with pytest.raises(RuntimeError), running(model):
+    with pytest.raises(RuntimeError), running(model):  # noqa: PT012
         model(torch.randn(3, 4))
         model(torch.randn(3, 5))
     assert model.training and not model[1].training and weights_hash(model) == before
@@ -103,7 +103,9 @@ def test_buffers_that_a_forward_writes_are_named(rebinds: bool) -> None:
     assert changed_buffers(Workload(Small(), images())) == ()
 
 
-@pytest.mark.parametrize("model", [Counting(), Counting(rebinds=True), Small(), Tied().train()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "model", [Counting(), Counting(rebinds=True), Small(), Tied().train()], ids=lambda one: type(one).__name__
+)
 def test_output_leaves_the_model_and_its_inputs_as_they_were(model: nn.Module) -> None:
     given = {"Small": images(), "Tied": ids()}.get(type(model).__name__, torch.randn(2, 4))
     before, kept, flag = weights_hash(model), given.clone(), model.training
@@ -154,8 +156,8 @@ def test_a_nan_deep_in_a_dict_is_found() -> None:
 @pytest.mark.parametrize(
     ("model", "inputs", "layer", "message"),
     [
-        (Small(), torch.randn(2, 4, 8, 8), "conv", r"fails on its example inputs at layer 'conv' \(Conv2d\), which received 2×4×8×8: .*channels"),
-        (nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(9, 2))), torch.randn(2, 4), "1.1", r"layer '1\.1' \(Linear\), which received 2×8"),
+        (Small(), torch.randn(2, 4, 8, 8), "conv", r"fails on its example inputs at layer 'conv' \(Conv2d\), which received 2×4×8×8: .*channels"),  # noqa: E501
+        (nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(9, 2))), torch.randn(2, 4), "1.1", r"layer '1\.1' \(Linear\), which received 2×8"),  # noqa: E501
         (Mapped(), {"ids": torch.tensor([[99]])}, "table", r"layer 'table' \(Embedding\), which received 1×1: index out of range"),
         (Two(), (ONE, torch.ones(7)), "", r"the model itself \(Two\), which received 2×3, 7"),
         (Two(), {"c": ONE}, "", "unexpected keyword argument 'c'"),
@@ -163,7 +165,9 @@ def test_a_nan_deep_in_a_dict_is_found() -> None:
     ],
     ids=["channels", "nested", "an id too large", "no layer", "unknown keyword", "nothing given"],
 )  # fmt: skip
-def test_inputs_that_do_not_fit_name_the_layer_and_what_it_received(model: nn.Module, inputs: Any, layer: str, message: str) -> None:
+def test_inputs_that_do_not_fit_name_the_layer_and_what_it_received(
+    model: nn.Module, inputs: Any, layer: str, message: str
+) -> None:
     with pytest.raises(ForwardError, match=message) as caught:
         Workload(model, inputs).output()
     assert caught.value.layer == layer and "\n" not in str(caught.value)
@@ -324,7 +328,9 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
         ("hf:vit", SMALL | {"image_size": 32, "patch_size": 16}, "pixel_values", (2, 3, 32, 32)),
     ],
 )
-def test_a_transformers_config_by_name_is_a_workload(name: str, options: dict[str, Any], key: str, shape: tuple[int, ...]) -> None:
+def test_a_transformers_config_by_name_is_a_workload(
+    name: str, options: dict[str, Any], key: str, shape: tuple[int, ...]
+) -> None:
     transformers_or_skip()
     work = lab.load(name, batch=2, **options)
     assert work.inputs.kwargs[key].shape == shape

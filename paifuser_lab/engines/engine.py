@@ -16,7 +16,7 @@ class Engine(nn.Module):
     What the stand-in does not have (a config, a helper method) is looked up in the model.
     """
 
-    def __init__(self, module: nn.Module, count: int) -> None:
+    def __init__(self, module: nn.Module, inputs: Inputs, count: int) -> None:
         super().__init__()
         self.module = module
         self.threads = count

@@ -20,8 +20,8 @@ PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
 class Inductor(Engine):
     """Compiled for the example inputs at once, for other shapes when they come."""
 
-    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool) -> None:
-        super().__init__(module, count)
+    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool = False) -> None:
+        super().__init__(module, inputs, count)
         self.freeze = freeze
         self.compiled = torch.compile(_entry_of(module))
         self(*inputs.args, **inputs.kwargs)

@@ -72,20 +72,30 @@ def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tu
     if (half := _half_format(machine, max_error)) is not None:
         formats.append([{"precision": {"default": half}}])
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
+    counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     found: list[list[Choice]] = []
-    for count in thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]:
+    for count in counts:
         for numbers in formats:
+            backends = _backends(work, count, in_half=bool(numbers))
             found += [[*numbers, *layout, _backend("eager", count)] for layout in layouts if "eager" in engines]
-            found += [
-                [*numbers, _backend(name, count)] for name in engines if name in ("onnxruntime", "openvino") and not numbers
-            ]
-            if "inductor" in engines:
-                found.append([*numbers, _backend("inductor", count, freeze=work.device.type == "cpu")])
+            found += [[*numbers, backend] for backend in backends if backend["backend"]["name"] in engines]
     return found
 
 
-def _backend(name: str, count: int, *, freeze: bool = False) -> Choice:
-    return {"backend": {"name": name, "threads": count} | ({"freeze": True} if freeze else {})}
+def _backends(work: Workload, count: int, *, in_half: bool) -> list[Choice]:
+    """The engines beside eager; ONNX Runtime has no 16-bit convolutions on a CPU, and threads that spin matter from two on."""
+    is_cpu = work.device.type == "cpu"
+    sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
+    exported = [
+        *([sleeping] if not in_half else []),
+        *([spinning] if not in_half and count > 1 else []),
+        _backend("openvino", count),
+    ]
+    return [*(exported if is_cpu else []), _backend("inductor", count, freeze=is_cpu)]
+
+
+def _backend(name: str, count: int, **options: bool) -> Choice:
+    return {"backend": {"name": name, "threads": count} | {option: True for option, is_on in options.items() if is_on}}
 
 
 def _half_format(machine: Hardware, max_error: float) -> str | None:

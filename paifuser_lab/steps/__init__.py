@@ -44,7 +44,9 @@ def _from_entry_point(kind: str) -> type[Step]:
     try:
         loaded = entry.load()
     except Exception as error:
-        raise RecipeError(f"Step '{kind}' cannot be loaded from {entry.value} ({first_line(error)}); reinstall its package.") from error
+        raise RecipeError(
+            f"Step '{kind}' cannot be loaded from {entry.value} ({first_line(error)}); reinstall its package."
+        ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Step) and loaded.kind == kind):
         raise RecipeError(f"{entry.value}, installed as step '{kind}', is not a Step of that kind; tell its package's authors.")
     return loaded

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ..engines import build_engine
+from ..engines import build_engine, engine_names
 from ..errors import StepError
 from ..workload import changed_buffers, running
 from .step import Draft, Step
+
+OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime"}
 
 
 class Backend(Step):
@@ -19,21 +21,32 @@ class Backend(Step):
     kind: ClassVar[str] = "backend"
     tolerance: ClassVar[float | None] = 1e-3
     is_last: ClassVar[bool] = True
-    name: Literal["eager", "inductor", "onnxruntime", "openvino"] = "eager"
+    name: str = "eager"
     threads: int | None = Field(default=None, ge=1, description="threads of one call; as torch is set where it is left out")
-    freeze: bool = Field(default=False, description="Inductor: compile the weights in as constants")
+    freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")
+    spin: bool = Field(
+        default=False, description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one"
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _name_is_known(cls, name: str) -> str:
+        if name not in engine_names():
+            raise ValueError(f"it should be one of {', '.join(engine_names())}")
+        return name
 
     @model_validator(mode="after")
-    def _freeze_needs_inductor(self) -> Backend:
-        if self.freeze and self.name != "inductor":
-            raise ValueError(f"freeze belongs to inductor, not to {self.name}")
+    def _options_belong_to_the_engine(self) -> Backend:
+        for option, engine in OPTION_OF.items():
+            if getattr(self, option) and self.name != engine:
+                raise ValueError(f"{option} belongs to {engine}, not to {self.name}")
         return self
 
     @property
     def label(self) -> str:
-        frozen = " frozen" if self.freeze else ""
+        chosen = "".join(f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin)) if is_on)
         threads = "" if self.threads is None else f" · {self.threads} thread{'s' if self.threads > 1 else ''}"
-        return f"{self.name}{frozen}{threads}"
+        return f"{self.name}{chosen}{threads}"
 
     def apply(self, draft: Draft) -> None:
         """Build the engine on the example inputs."""
@@ -42,8 +55,9 @@ class Backend(Step):
                 f"the model's forward changes buffer '{changed[0]}', which an exported file would not keep; use eager or inductor."
             )
         draft.threads = self.threads or torch.get_num_threads()
+        options = {option: True for option in OPTION_OF if getattr(self, option)}
         with running(draft.module):
-            engine = build_engine(self.name, draft.module, draft.work.inputs.clone(), draft.threads, freeze=self.freeze)
+            engine = build_engine(self.name, draft.module, draft.work.inputs.clone(), draft.threads, **options)
         draft.engine = engine
         draft.notes.append(f"answers every call from now on, with {draft.threads} thread{'s' if draft.threads > 1 else ''}")
         draft.notes += engine.notes

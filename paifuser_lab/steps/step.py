@@ -75,4 +75,4 @@ def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
 def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
     """Put another module in a layer's place."""
     parent, _, name = layer.rpartition(".")
-    setattr(root.get_submodule(parent), name, new)
+    setattr(root.get_submodule(parent), name, new.train(root.get_submodule(layer).training))

@@ -105,7 +105,10 @@ def showing(lab: Lab, notebook: str) -> Iterator[Page]:
         shown = Page(page)
         page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: shown.complaints.append(str(error)))
-        page.on("request", lambda asked: None if asked.url.startswith((lab.url, "blob:", "data:")) else shown.strangers.append(asked.url))
+        page.on(
+            "request",
+            lambda asked: None if asked.url.startswith((lab.url, "blob:", "data:")) else shown.strangers.append(asked.url),
+        )
         page.goto(f"{lab.url}/doc/tree/{notebook}?token={lab.token}")
         page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=60_000)
         yield shown

@@ -49,7 +49,10 @@ def test_the_tour_runs_through_and_shows_its_table_and_figure(tmp_path, dark):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "home").mkdir()
     quick_tour(tmp_path / "notebooks")
-    with jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab, jupyterlab.showing(lab, "tour.ipynb") as shown:
+    with (
+        jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab,
+        jupyterlab.showing(lab, "tour.ipynb") as shown,
+    ):
         shown.run_all(timeout_s=300)
         assert shown.errors() == []
         table = shown.page.locator(".jp-RenderedHTMLCommon table", has_text="baseline")

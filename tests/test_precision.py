@@ -1,0 +1,153 @@
+"""Number formats: of the whole model, by pattern, at every door."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from models import Mapped, Small, Tied, ids, images
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload
+from paifuser_lab.errors import PaifuserError, RecipeError
+from paifuser_lab.weights import weights_hash
+
+
+def chosen(work: Workload, **options: Any) -> lab.Variant:
+    return lab.apply(work, Recipe([{"precision": options}]))
+
+
+def nested() -> Workload:
+    """a (Linear) → b (two Linears and a ReLU) → c (Linear)."""
+    torch.manual_seed(0)
+    model = nn.Sequential()
+    model.add_module("a", nn.Linear(4, 6))
+    model.add_module("b", nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 6)))
+    model.add_module("c", nn.Linear(6, 3))
+    return Workload(model, torch.randn(5, 4))
+
+
+def formats(variant: lab.Variant) -> dict[str, torch.dtype]:
+    return {name.removesuffix(".weight"): one.dtype for name, one in variant.module.named_parameters() if name.endswith("weight")}
+
+
+FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
+
+
+@pytest.mark.parametrize(
+    ("options", "expected", "doors"),
+    [
+        ({"default": "bf16"}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": BF16}, 1),
+        ({"default": "fp32"}, {"a": FP32, "b.0": FP32, "b.2": FP32, "c": FP32}, 0),
+        ({"layers": {"b": "bf16"}}, {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32}, 1),
+        ({"layers": {"b.*": "bf16"}}, {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32}, 1),
+        ({"layers": {"b.2": "bf16"}}, {"a": FP32, "b.0": FP32, "b.2": BF16, "c": FP32}, 1),
+        ({"layers": {"*": "bf16"}}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": BF16}, 3),
+        ({"default": "bf16", "layers": {"c": "fp32"}}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": FP32}, 2),
+        ({"layers": {"b": "bf16", "b.0": "fp16"}}, {"a": FP32, "b.0": FP16, "b.2": BF16, "c": FP32}, 2),
+        ({"layers": {"b.0": "fp16", "b": "bf16"}}, {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32}, 1),
+        ({"default": "bf16", "layers": {"*": "fp32"}}, {"a": FP32, "b.0": FP32, "b.2": FP32, "c": FP32}, 4),
+    ],
+)
+def test_patterns_choose_and_later_ones_win(options: dict[str, Any], expected: dict[str, torch.dtype], doors: int) -> None:
+    work = nested()
+    variant = chosen(work, **options)
+    assert formats(variant) == expected
+    assert sum(len(one._forward_hooks) for one in variant.module.modules()) == doors, "one door a region, none inside"
+    assert variant.model(torch.randn(2, 4)).dtype == FP32
+    assert variant.reports[0].relative_error < 0.02
+    assert variant.reports[0].relative_error > 0 or set(expected.values()) == {FP32}
+
+
+def test_a_model_in_bf16_computes_in_bf16() -> None:
+    seen: list[torch.dtype] = []
+    work = nested()
+    variant = chosen(work, default="bf16")
+    variant.module.b[1].register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    variant.model(torch.randn(2, 4))
+    assert seen == [BF16]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("b.9", r"pattern 'b\.9' matches no layer; the nearest are b\.[02]"),
+        ("layer4.*", r"precision: pattern 'layer4\.\*' matches no layer\.$"),
+        ("", "matches no layer"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_names_the_nearest(pattern: str, message: str) -> None:
+    work = nested()
+    before = weights_hash(work.model)
+    with pytest.raises(RecipeError, match=message):
+        chosen(work, layers={pattern: "bf16"})
+    assert weights_hash(work.model) == before
+
+
+def test_answers_keep_their_structure_and_types() -> None:
+    work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5), "scale": 2.0})
+    wanted, got = work.output(), chosen(work, default="bf16").model(**work.inputs.kwargs)
+    assert got.keys() == wanted.keys() and got["kind"] == "mapped" and got["count"] == 3 and got["states"][1] is None
+    assert got["logits"].dtype == FP32 and got["states"][0].dtype == FP32
+    torch.testing.assert_close(got["logits"], wanted["logits"], rtol=0.1, atol=0.1)
+
+
+def test_integers_at_the_door_stay_integers() -> None:
+    class Checking(nn.Embedding):
+        def forward(self, index: Tensor) -> Tensor:
+            assert index.dtype == torch.int64
+            return super().forward(index)
+
+    work = Workload(nn.Sequential(Checking(7, 4), nn.Linear(4, 2)), ids())
+    for options in ({"default": "bf16"}, {"layers": {"0": "bf16"}}):
+        assert chosen(work, **options).model(ids()).dtype == FP32
+
+
+def test_a_half_precision_model_keeps_its_own_types_at_the_door() -> None:
+    work = Workload(Small().bfloat16(), images().bfloat16())
+    assert chosen(work, default="fp32").model(images().bfloat16()).dtype == BF16
+    assert lab.apply(work, Recipe(["fold"])).reports[0].relative_error < 0.05
+
+
+def test_tied_weights_stay_tied() -> None:
+    variant = chosen(Workload(Tied(), ids()), default="bf16")
+    assert variant.module.head.weight is variant.module.table.weight
+
+
+def test_a_changed_model_can_be_copied_and_the_copy_has_doors_of_its_own() -> None:
+    work = nested()
+    variant = chosen(work, default="bf16", layers={"b.0": "fp32"})
+    twin = copy.deepcopy(variant.model)
+    x = torch.randn(2, 4)
+    assert torch.equal(twin(x), variant.model(x))
+    nn.init.zeros_(twin.c.weight)
+    assert not torch.equal(twin(x), variant.model(x))
+
+
+def test_steps_of_precision_add_up() -> None:
+    work = nested()
+    variant = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}, {"precision": {"layers": {"a": "fp32"}}}]))
+    assert formats(variant)["a"] == FP32 and formats(variant)["c"] == BF16
+    assert variant.model(torch.randn(2, 4)).dtype == FP32
+
+
+def test_weights_in_another_format_are_refused_by_name() -> None:
+    with pytest.raises(PaifuserError, match=r"weights are torch\.float64; the step converts between fp32, bf16, fp16"):
+        chosen(Workload(nn.Linear(2, 2).double(), torch.ones(1, 2).double()), default="bf16")
+
+
+def test_an_answer_that_overflows_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    nn.init.constant_(model.weight, 1e5)
+    with pytest.raises(PaifuserError, match="its answer holds a NaN"):
+        chosen(Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])), default="fp16")
+
+
+@pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "vit-s-tiny", "swin-t-tiny", "unet-tiny"])
+def test_models_of_the_zoo_run_in_bf16(name: str) -> None:
+    work = lab.load(name)
+    report = chosen(work, default="bf16").reports[0]
+    assert 0 < report.relative_error < 0.1
