@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from pydantic import ValidationError
 
@@ -110,8 +110,15 @@ class Recipe:
     def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
         return Recipe((*self.steps, step), workload=self.workload)
 
-    def __getitem__(self, which: slice) -> Recipe:
-        return Recipe(self.steps[which], workload=self.workload)
+    @overload
+    def __getitem__(self, which: int) -> Step: ...
+    @overload
+    def __getitem__(self, which: slice) -> Recipe: ...
+    def __getitem__(self, which: int | slice) -> Step | Recipe:
+        return Recipe(self.steps[which], workload=self.workload) if isinstance(which, slice) else self.steps[which]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
 
     def __len__(self) -> int:
         return len(self.steps)

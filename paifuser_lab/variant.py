@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import nn
 
@@ -25,10 +26,11 @@ from .progress import progress
 from .recipe import Recipe
 from .records import StepReport
 from .steps import Draft, Step
-from .weights import answer_hash, save_weights, weights_hash
+from .weights import answer_hash, save_weights, weights_bytes, weights_hash
 from .workload import Workload, running
 
 MOST_KEPT = 12
+SHARE_OF_MEMORY = 0.2  # of the machine's, for what is kept
 HALF_TOLERANCE = 0.1  # what an exact step may differ by where the draft already computes in 16 bits
 
 
@@ -96,7 +98,7 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any) -> Variant:
     """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
     step = recipe.steps[-1]
     began = time.perf_counter()
-    draft = Draft(before.work, copy.deepcopy(before.module).eval())
+    draft = Draft(before.work, before.module if step.leaves_module else copy.deepcopy(before.module).eval())
     try:
         step.apply(draft)
         error = _check(step, before, draft, reference)
@@ -174,5 +176,6 @@ def _longest_kept(kept: OrderedDict[str, Variant], keys: list[str]) -> tuple[int
 def _keep(kept: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
     variant.weights_hash  # noqa: B018 (taken now, to see later whether somebody changed the weights)
     kept[key] = variant
-    while len(kept) > MOST_KEPT:
+    budget = psutil.virtual_memory().total * SHARE_OF_MEMORY
+    while len(kept) > MOST_KEPT or (len(kept) > 2 and sum(weights_bytes(one.module) for one in kept.values()) > budget):
         kept.popitem(last=False)

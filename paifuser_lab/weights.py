@@ -125,5 +125,9 @@ def _check_fits(model: nn.Module, loaded: Mapping[str, Tensor], file: str) -> No
             raise FileError(
                 f"{file} has shape {found} for '{name}' where the model wants {wanted}; it was saved from another model."
             )
+        if loaded[name].dtype != tensor.dtype:
+            raise FileError(
+                f"{file} has {loaded[name].dtype} for '{name}' where the model has {tensor.dtype}; convert the one or the other first."
+            )
     if extra := sorted(set(loaded) - set(state)):
         raise FileError(f"{file} has weights for '{extra[0]}', which the model does not have; it was saved from another model.")

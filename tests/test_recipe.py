@@ -236,3 +236,10 @@ def test_every_step_says_what_it_is_for() -> None:
 
 def test_a_recipe_says_why() -> None:
     assert lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain() == "1. fold batch-norm\n2. channels last: images"
+
+
+def test_a_recipe_is_a_sequence_of_its_steps():
+    recipe = Recipe(["fold", "layout"])
+    assert [step.kind for step in recipe] == ["fold", "layout"]
+    assert recipe[-1].kind == "layout"
+    assert recipe[:1] == Recipe(["fold"])

@@ -302,3 +302,17 @@ def test_a_step_of_another_package_that_is_broken_is_told(loads: Any, message: s
 def test_a_step_that_does_not_say_how_is_told() -> None:
     with pytest.raises(PaifuserError, match="does not say how it is applied"):
         lab.apply(small(), Recipe([type("Silent", (Step,), {"kind": "silent", "__annotations__": {}})()]))
+
+
+def test_an_engine_shares_the_weights_of_the_step_before_it():
+    work = lab.Workload(Small(), images())
+    before = lab.apply(work, lab.Recipe(["layout"]))
+    assert lab.apply(work, before.recipe + {"backend": {"threads": 1}}).module is before.module
+
+
+def test_what_is_kept_is_bounded_in_memory(monkeypatch):
+    work = lab.Workload(Small(), images())
+    monkeypatch.setattr(variants, "SHARE_OF_MEMORY", 0.0)
+    last = lab.apply(work, lab.Recipe(["layout", {"precision": {"default": "bf16"}}, "layout"]))
+    assert len(work.variants) == 2
+    assert lab.apply(work, last.recipe) is last

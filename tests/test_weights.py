@@ -235,3 +235,12 @@ def test_a_zip_that_is_none_of_torchs_is_refused(tmp_path: Path) -> None:
         file.writestr("readme.txt", "hello")
     with pytest.raises(FileError, match=r"w\.pt"):
         load_weights(Small(), tmp_path / "w.pt")
+
+
+def test_weights_of_another_number_format_are_refused_and_nothing_is_loaded(tmp_path):
+    path = save_weights(Small().bfloat16(), tmp_path / "half.safetensors")
+    model = Small()
+    before = weights_hash(model)
+    with pytest.raises(FileError, match=r"has torch.bfloat16 for '.*' where the model has torch.float32"):
+        load_weights(model, path)
+    assert weights_hash(model) == before

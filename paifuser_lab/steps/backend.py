@@ -21,6 +21,7 @@ class Backend(Step):
     kind: ClassVar[str] = "backend"
     tolerance: ClassVar[float | None] = 1e-3
     is_last: ClassVar[bool] = True
+    leaves_module: ClassVar[bool] = True
     name: str = "eager"
     threads: int | None = Field(default=None, ge=1, description="threads of one call; as torch is set where it is left out")
     freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")

@@ -45,6 +45,7 @@ class Step(BaseModel):
     kind: ClassVar[str]
     tolerance: ClassVar[float | None] = None  # the relative L2 error that an exact step may make against the draft before it
     is_last: ClassVar[bool] = False  # no step can come after it
+    leaves_module: ClassVar[bool] = False  # it does not change the module itself, which then need not be copied for it
     why: str | None = Field(default=None, description="a sentence for people; it does not change what the step does")
 
     @property

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+from browser import jupyterlab
 
 from paifuser_lab._assets import asset
 
-HERE = Path(__file__).parent
-
-
-def _neighbour(name: str):
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-jupyterlab = _neighbour("jupyterlab")
 IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
 
 pytestmark = [
