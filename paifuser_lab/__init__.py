@@ -19,11 +19,12 @@ os.environ.setdefault(
 
 from .comparison import compare
 from .errors import PaifuserError
+from .loading import load, models
 from .machine import hardware
 from .recipe import Recipe
 from .records import Comparison, Hardware, Measurement, Record
 from .variant import Variant, apply
-from .workload import Workload, load, models
+from .workload import Workload
 
 if TYPE_CHECKING:
     from .figures import figure

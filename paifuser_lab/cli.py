@@ -58,7 +58,7 @@ def open_(
 @app.command()
 def models() -> None:
     """List the models that need no download."""
-    from .workload import models as names
+    from .loading import models as names
 
     for name in names():
         typer.echo(name)
@@ -112,8 +112,8 @@ def plan(
     max_error: Annotated[float, typer.Option(help="The relative output error that is acceptable.")] = 0.02,
 ) -> None:
     """Choose a recipe for this hardware and say why."""
+    from .loading import load
     from .planner import plan as choose
-    from .workload import load
 
     recipe = choose(load(model), seconds=seconds, max_error=max_error)
     if recipe.evidence is not None:

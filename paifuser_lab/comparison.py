@@ -133,7 +133,7 @@ def _time(
         candidates = [Candidate(one.key, _call(one, work), one.threads, work.device) for one in contenders]
         try:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
-                shown.advance(doing=f"fastest so far {min(samples, key=lambda name: samples[name].median_ms)}")
+                shown.advance(doing=f"fastest so far: {min(contenders, key=lambda one: samples[one.key].median_ms).name}")
                 if should_stop is not None and should_stop():
                     return samples, True
         except KeyboardInterrupt:

@@ -1,8 +1,8 @@
 """Latency in interleaved pairs, peak memory, FLOPs and output error.
 
 On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after round in shuffled order, and a
-ratio is formed within each round, where the drift is the same for both. One call of each turn is not counted: it gives the
-caches and the threads of the one before time to settle.
+ratio is formed within each round, where the drift is the same for both. A turn begins when the threads of the one before have
+fallen asleep, and its first call is not counted: it warms the caches and wakes the threads.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from .errors import MeasureError
 from .machine import threads
 
-TURN_S = 0.008
-MOST_CALLS_A_TURN = 16
+TURN_S = 0.03
+MOST_CALLS_A_TURN = 50
+NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
+MOST_NAPS = 20
 RESAMPLES = 2000
 
 
@@ -152,7 +154,17 @@ def _calls_a_turn(one: Candidate) -> int:
     return max(1, min(MOST_CALLS_A_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
 
 
+def _wait_until_quiet() -> None:
+    """Let threads of the one before fall asleep: thread pools spin for more work, and would be timed against whoever is next."""
+    for _ in range(MOST_NAPS):
+        before = time.process_time()
+        time.sleep(NAP_S)
+        if time.process_time() - before < NAP_S / 10:
+            return
+
+
 def _take_turn(one: Candidate, calls: int, samples: Samples) -> None:
+    _wait_until_quiet()
     with torch.no_grad(), threads(one.threads):
         _timed(one)
         taken = [_timed(one) for _ in range(calls)]

@@ -30,6 +30,7 @@ FLOORS = [
     {"engines"},
     {"profiler", "saliency", "parallel", "training", "converter"},
     {"graph", "measure", "memory", "kernels"},
+    {"loading"},
     {"workload"},
     {"machine"},
     {"zoo", "locate", "weights", "ceilings"},

@@ -56,8 +56,8 @@ def test_candidates_take_turns_in_every_round_in_shuffled_order(clock: Clock) ->
 
 
 def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_calls(clock: Clock) -> None:
-    samples = finish([clock.candidate("slow", 20.0), clock.candidate("quick", 2.0), clock.candidate("instant", 0.01)], rounds=3)
-    assert [len(samples[name].calls_ms) for name in ("slow", "quick", "instant")] == [3, 12, 3 * measure.MOST_CALLS_A_TURN]
+    samples = finish([clock.candidate("slow", 40.0), clock.candidate("quick", 2.0), clock.candidate("instant", 0.01)], rounds=3)
+    assert [len(samples[name].calls_ms) for name in ("slow", "quick", "instant")] == [3, 45, 3 * measure.MOST_CALLS_A_TURN]
     assert all(len(one.rounds_ms) == 3 for one in samples.values())
     calls = [name for name, *_ in clock.log].count("slow")
     assert calls == 4 + 3 * 2, "four to warm up, then one uncounted and one counted a round"
@@ -218,3 +218,20 @@ def test_what_is_measured_of_a_model_grows_with_its_batch() -> None:
     small, mapped = Small(), Mapped()
     counts = [flops(small, lambda one, batch=batch: one(images(batch))) for batch in (1, 2, 4)]
     assert all(other == 2 * one for one, other in pairwise(counts)) and flops(mapped, lambda one: one(ids=ids(1))) > 0
+
+
+def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = iter([0.0, 0.012, 0.012, 0.024, 0.024, 0.024])
+    naps: list[float] = []
+    monkeypatch.setattr(measure.time, "process_time", lambda: next(busy))
+    monkeypatch.setattr(measure.time, "sleep", naps.append)
+    measure._wait_until_quiet()
+    assert naps == [measure.NAP_S] * 3
+
+
+def test_a_process_that_is_never_quiet_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr(measure.time, "process_time", lambda: float(len(naps)))
+    monkeypatch.setattr(measure.time, "sleep", naps.append)
+    measure._wait_until_quiet()
+    assert len(naps) == measure.MOST_NAPS

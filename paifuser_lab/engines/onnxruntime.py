@@ -35,7 +35,7 @@ class OnnxRuntime(Exported):
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
         def run(tensors: Arrays) -> Arrays:
-            feeds = {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+            feeds = {name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)}
             return [torch.from_numpy(array) for array in session.run(None, feeds)]
 
         return run

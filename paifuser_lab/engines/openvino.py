@@ -28,8 +28,8 @@ class OpenVino(Exported):
         request = core.compile_model(core.read_model(str(path)), "CPU", settings).create_infer_request()
 
         def run(tensors: Arrays) -> Arrays:
-            found = request.infer({name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}, share_inputs=True)
-            return [torch.from_numpy(array.copy()) for array in found.values()]
+            found = request.infer([tensor.detach().numpy() for tensor in tensors], share_inputs=True)
+            return [torch.from_numpy(array) for array in found.values()]
 
         return run
 

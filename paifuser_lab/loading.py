@@ -1,0 +1,135 @@
+"""A workload by name: from the zoo, from a transformers config, or from a function of the user's own."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import MissingExtraError, UnknownModelError, WorkloadError, first_line
+from .progress import Progress, progress
+from .weights import load_weights
+from .workload import Workload
+
+
+def load(
+    name: str, *, batch: int = 1, seed: int = 0, weights: str | Path | None = None, device: str = "cpu", **options: Any
+) -> Workload:
+    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
+
+    Equal seeds give equal weights. A function decides on its batch itself.
+
+    Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    """
+    if batch < 1:
+        raise WorkloadError(f"A batch of {batch} holds nothing to run; ask for 1 or more.")
+    if name.startswith("hf:"):
+        work = _from_transformers(name, batch, seed, options)
+    elif ":" in name:
+        work = _from_function(name, seed, options)
+    else:
+        work = _from_zoo(name, batch, seed, options)
+    if weights is not None:
+        load_weights(work.model, weights)
+    return work if torch.device(device) == work.device else work.to(device)
+
+
+def models() -> tuple[str, ...]:
+    """The names that `load` knows without a download."""
+    from . import zoo
+
+    return zoo.names()
+
+
+def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    from . import zoo
+
+    with ExitStack() as stack:
+        parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
+    return Workload(
+        parts.model, parts.inputs, name=name, loss=parts.loss, train=parts.train, test=parts.test, metric=parts.metric
+    )
+
+
+def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
+    """Shows how far training has come, from the first epoch on: models that need none show nothing."""
+    shown: list[Progress] = []
+
+    def on_epoch(epoch: int, epochs: int, loss: float) -> None:
+        if not shown:
+            shown.append(stack.enter_context(progress(f"training {name}", epochs)))
+        shown[0].advance(doing=f"loss {loss:.3f}")
+
+    return on_epoch
+
+
+def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
+    with _current_folder_importable(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = _imported(name)(**options)
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, tuple) and len(made) == 2:
+        return Workload(made[0], made[1], name=name.partition(":")[2])
+    raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise UnknownModelError(f"{name!r} cannot be imported ({reason}); give package.module:function.") from error
+    if not callable(found):
+        raise UnknownModelError(f"{name!r} is a {type(found).__name__}, not a function; give package.module:function.")
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise MissingExtraError("transformers", extra="hf", needed_for=name) from error
+    try:
+        config = AutoConfig.for_model(name.removeprefix("hf:"), **options)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModel.from_config(config).eval()
+            inputs = _transformers_inputs(model, batch)
+    except (ValueError, KeyError) as error:
+        raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
+    return Workload(model, inputs, name=name)
+
+
+def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
+    """Plausible inputs for a transformers model, from what its config says it reads."""
+    config, key = model.config, model.main_input_name
+    if key == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
+    if key != "input_ids":
+        raise ValueError(f"it reads {key!r}; build the inputs yourself and use Workload(model, inputs).")
+    length = min(128, getattr(config, "max_position_embeddings", None) or 128)
+    ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
+    inputs = {key: ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"decoder_input_ids": ids.clone()} if config.is_encoder_decoder else {})

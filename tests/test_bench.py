@@ -1,0 +1,29 @@
+"""Benchmarks run and give a record; how fast things are is never asserted."""
+
+from __future__ import annotations
+
+import pytest
+
+from paifuser_lab.bench import by_hand, models
+from paifuser_lab.bench.models import ModelsBench, bench
+
+
+@pytest.fixture
+def without_compiling(monkeypatch):
+    """Inductor takes seconds to compile; its place is taken by ONNX Runtime and by eager."""
+    monkeypatch.setattr(models, "_options", lambda: [{"name": "onnxruntime", "threads": 1}])
+    monkeypatch.setattr(by_hand, "_inductor", lambda model, inputs, count: lambda: inputs(model))
+    plan = models.plan
+    monkeypatch.setattr(models, "plan", lambda work, seconds: plan(work, seconds=seconds, engines=("eager", "onnxruntime")))
+
+
+def test_the_models_bench_puts_the_plan_beside_the_engines_by_hand(without_compiling, tmp_path):
+    measured = bench(("resnet18-tiny", "no-such-model"), seconds=0.5, by_hand=True)
+    assert "no-such-model" in measured.failures
+    hand = measured.by_hand["resnet18-tiny"]
+    assert hand.interval[0] <= hand.ratio <= hand.interval[1]
+    assert {"plan", "by hand: onnxruntime · 1", "by hand: openvino · 1"} <= set(hand.all_ms)
+    (row,) = measured.table()
+    assert row["model"] == "resnet18-tiny"
+    assert "by hand" in row["plan / best by hand"]
+    assert ModelsBench.load(measured.save(tmp_path / "bench.json")) == measured
