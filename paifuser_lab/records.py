@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -175,10 +176,13 @@ class Comparison(Record):
         return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as a person reads them; columns with nothing in them, or nothing that differs, are left out."""
+        """The rows as a person reads them; columns with nothing in them are left out, and sizes that hardly differ."""
         rows = [_readable(row, self) for row in self.rows]
-        told = {key: {row[key] for row in rows} - {"", "–"} for key in rows[0]}
-        used = [key for key, values in told.items() if len(values) > (key in ("parameters", "FLOPs"))]
+        same = {
+            "parameters": _hardly_differ(row.parameters for row in self.rows),
+            "FLOPs": _hardly_differ(row.flops for row in self.rows),
+        }
+        used = [key for key in rows[0] if not same.get(key) and any(row[key] not in ("", "–") for row in rows)]
         return [{key: row[key] for key in used} for row in rows]
 
     def __str__(self) -> str:
@@ -198,7 +202,7 @@ class Comparison(Record):
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
     def _repr_html_(self) -> str:
-        table = self.table()
+        table = [{key: value for key, value in row.items() if key not in ("cpu ms", "build s")} for row in self.table()]
         head = "".join(f'<th style="{_cell_style(key)}">{html.escape(key)}</th>' for key in table[0])
         body = "".join(
             "<tr>" + "".join(f'<td style="{_cell_style(key)}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
@@ -207,8 +211,13 @@ class Comparison(Record):
         return f"<table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def _hardly_differ(counts: Iterable[int | None]) -> bool:
+    known = [count for count in counts if count is not None]
+    return not known or max(known) <= 1.02 * min(known)
+
+
 def _cell_style(column: str) -> str:
-    return "text-align:left" if column in ("name", "recipe", "note") else "text-align:right;white-space:nowrap"
+    return "text-align:left;min-width:16em" if column in ("name", "recipe", "note") else "text-align:right;white-space:nowrap"
 
 
 def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
