@@ -68,11 +68,11 @@ def models() -> None:
 def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False) -> None:
     """Show what this machine can do."""
     from .machine import hardware
-    from .records import readable_bytes
+    from .records import counted, readable_bytes
 
     found = hardware(refresh=refresh)
     typer.echo(f"{found.name} · {found.physical_cores} cores · {readable_bytes(found.memory_bytes)} · {' '.join(found.isa)}")
-    ceilings = [(f"{one.threads} threads", one) for one in found.ceilings] + [
+    ceilings = [(counted(one.threads, "thread"), one) for one in found.ceilings] + [
         (one.name, one.ceiling) for one in found.accelerators
     ]
     rows = [

@@ -14,7 +14,7 @@ from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
 from .progress import progress
 from .recipe import Recipe
-from .records import Comparison, Measurement
+from .records import Comparison, Measurement, counted
 from .variant import Variant, apply
 from .weights import weights_bytes, weights_hash
 from .workload import Workload, running
@@ -91,7 +91,7 @@ def _check_names(names: list[str]) -> None:
 def _baselines(work: Workload) -> list[_Contender]:
     """The model as it is, once for each sensible number of threads (on a GPU threads do not matter)."""
     choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
-    names = ["baseline"] if len(choices) == 1 else [f"baseline · {count} thread{'s' if count > 1 else ''}" for count in choices]
+    names = ["baseline"] if len(choices) == 1 else [f"baseline · {counted(count, 'thread')}" for count in choices]
     return [_Contender(name, work.model, work.model, count) for name, count in zip(names, choices, strict=True)]
 
 

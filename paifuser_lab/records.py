@@ -259,6 +259,11 @@ def readable_bytes(count: int | None) -> str:
     return readable_count(count, unit="B")
 
 
+def counted(count: int, word: str) -> str:
+    """1, 'thread' → '1 thread'; 2, 'thread' → '2 threads'."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
+
+
 def readable_count(count: float | None, *, unit: str = "") -> str:
     """11689512 → '11.7 M'."""
     if count is None:

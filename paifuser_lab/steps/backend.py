@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..engines import build_engine, engine_names
 from ..errors import StepError
+from ..records import counted
 from ..workload import changed_buffers, running
 from .step import Draft, Step
 
@@ -46,7 +47,7 @@ class Backend(Step):
     @property
     def label(self) -> str:
         chosen = "".join(f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin)) if is_on)
-        threads = "" if self.threads is None else f" · {self.threads} thread{'s' if self.threads > 1 else ''}"
+        threads = "" if self.threads is None else f" · {counted(self.threads, 'thread')}"
         return f"{self.name}{chosen}{threads}"
 
     def apply(self, draft: Draft) -> None:
@@ -60,5 +61,5 @@ class Backend(Step):
         with running(draft.module):
             engine = build_engine(self.name, draft.module, draft.work.inputs.clone(), draft.threads, **options)
         draft.engine = engine
-        draft.notes.append(f"answers every call from now on, with {draft.threads} thread{'s' if draft.threads > 1 else ''}")
+        draft.notes.append(f"answers every call from now on, with {counted(draft.threads, 'thread')}")
         draft.notes += engine.notes
