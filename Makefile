@@ -31,7 +31,7 @@ unit: install
 	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m 'not browser and not gpu' $(ARGS)
 
 notebooks: install
-	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 PAIFUSER_QUICK=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)
+	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)
 
 browser: install
 	$(BIN)/pytest -m browser
