@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -45,7 +46,8 @@ def open_(
 ) -> None:
     """Open JupyterLab on the tour, or on another notebook."""
     path = Path(notebook) if Path(notebook).is_file() else _own_copy(notebook)
-    command = [sys.executable, "-m", "jupyterlab", str(path)]
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
+    command += [f"--LabApp.default_url=/lab/tree/{quote(path.name)}"]  # so that a printed address leads to it, too
     command += ["--no-browser"] if no_browser else []
     command += [f"--port={port}"] if port else []
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []

@@ -8,6 +8,7 @@ import pytest
 
 import paifuser_lab as lab
 from paifuser_lab import cli
+from paifuser_lab._assets import asset
 
 
 @pytest.fixture
@@ -70,5 +71,5 @@ def test_open_serves_the_tour(command, monkeypatch):
     started = []
     monkeypatch.setattr("subprocess.run", lambda command, check: started.append(command) or type("Done", (), {"returncode": 0}))
     assert command("open", "--no-browser", "--port", "8899")[0] == 0
-    assert started[0][3].endswith("00_tour.ipynb")
-    assert {"--no-browser", "--port=8899"} <= set(started[0])
+    assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(started[0])
+    assert f"--ServerApp.root_dir={asset('notebooks')}" in started[0]
