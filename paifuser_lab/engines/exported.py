@@ -48,8 +48,8 @@ class Exported(Engine):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Answer from the exported file; its threads are its own.
 
-        A call like an earlier one, of tensors alone, goes straight to its session: every line run between two calls costs ten
-        times what it costs in a loop of its own, since the model has emptied the caches.
+        A call like an earlier one, of tensors alone, goes straight to its session: what Python does between two calls is dear,
+        since the model has emptied the caches.
         """
         if kwargs or not (
             known := self.quick.get(tuple([(one.shape, one.dtype) if isinstance(one, Tensor) else None for one in args]))
