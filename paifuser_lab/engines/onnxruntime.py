@@ -14,8 +14,8 @@ from .exported import Arrays, Exported, Session
 class OnnxRuntime(Exported):
     """Runs one call at a time, with all graph optimisations and threads of its own.
 
-    The threads sleep between operators unless they are to `spin`: that saves a few per cent on an idle machine and costs a
-    multiple on a busy one.
+    The threads sleep between operators unless they are to `spin`: that is a little faster on an idle machine and slower on a
+    busy one.
     """
 
     def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, spin: bool = False) -> None:
