@@ -1,115 +1,18 @@
-"""What was measured: frozen, typed results that save, load, draw and travel. No torch in here.
-
-A record is a pydantic model; `save` and `load` go through JSON with the record's name and version in it.
-"""
+"""A baseline and variants of it, side by side."""
 
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from ._files import read_text, write_text
-from .errors import FileError, first_line
+from .record import Record
+from .text import readable_bytes, readable_count
 
 if TYPE_CHECKING:
     import pandas
-
-FORMAT = 1
-
-
-class Record(BaseModel):
-    """A result that does not change once it is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-    kinds: ClassVar[dict[str, type[Record]]] = {}
-
-    @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        super().__pydantic_init_subclass__(**kwargs)
-        Record.kinds[cls.__name__] = cls
-
-    def save(self, path: str | Path) -> Path:
-        """Write the record as JSON."""
-        data = json.loads(self.model_dump_json())
-        return write_text(path, json.dumps({"record": type(self).__name__, "format": FORMAT, "data": data}, indent=1) + "\n")
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a record back; `Record.load` takes any kind, `Comparison.load` only its own."""
-        kind, data = _envelope(Path(path))
-        if not issubclass(kind, cls):
-            raise FileError(f"{Path(path).name} holds a {kind.__name__}, not a {cls.__name__}.")
-        try:
-            return kind.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise FileError(f"{Path(path).name} is not a sound {kind.__name__}: {where}: {first['msg']}.") from error
-
-
-def _envelope(path: Path) -> tuple[type[Record], Any]:
-    try:
-        content = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path.name} is not JSON ({first_line(error)}); was it cut short?") from error
-    if not isinstance(content, dict) or str(content.get("record")) not in Record.kinds:
-        raise FileError(f"{path.name} is not a record; a record names its kind, one of {', '.join(sorted(Record.kinds))}.")
-    if content.get("format") != FORMAT:
-        raise FileError(f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}.")
-    return Record.kinds[content["record"]], content.get("data")
-
-
-class Ceiling(Record):
-    """What a device reaches at best with so many threads; None where it cannot do it or it was not measured."""
-
-    threads: int
-    fp32_gflops: float
-    bf16_gflops: float | None = None
-    fp16_gflops: float | None = None
-    int8_gops: float | None = None
-    bandwidth_gbs: float
-
-
-class Accelerator(Record):
-    """A device beside the CPU."""
-
-    name: str
-    kind: Literal["cuda", "npu"]
-    memory_bytes: int
-    compute_capability: tuple[int, int] | None = None
-    multiprocessors: int | None = None
-    ceiling: Ceiling
-
-
-class Hardware(Record):
-    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or published, for a named device)."""
-
-    name: str
-    source: Literal["measured", "published"]
-    isa: tuple[str, ...] = ()
-    physical_cores: int
-    logical_cores: int
-    caches_bytes: dict[str, int] = {}
-    memory_bytes: int
-    ceilings: tuple[Ceiling, ...]
-    accelerators: tuple[Accelerator, ...] = ()
-    torch_version: str = ""
-    note: str = ""
-
-    def ceiling(self, threads: int | None = None) -> Ceiling:
-        """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most threads."""
-        wanted = threads or max(one.threads for one in self.ceilings)
-        return min(self.ceilings, key=lambda one: abs(one.threads - wanted))
-
-    @property
-    def target(self) -> Ceiling:
-        """The ceilings of the device a model would run on: the first accelerator, else the CPU."""
-        return self.accelerators[0].ceiling if self.accelerators else self.ceiling()
 
 
 class StepReport(Record):
@@ -252,23 +155,3 @@ def _speedup(row: Measurement, *, is_baseline: bool) -> str:
         return "1" if is_baseline else f"{row.speedup:.2f} ×"
     low, high = row.speedup_interval
     return f"{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
-
-
-def readable_bytes(count: int | None) -> str:
-    """1536 → '1.5 kB', in powers of 1000 and with three figures."""
-    return readable_count(count, unit="B")
-
-
-def counted(count: int, word: str) -> str:
-    """1, 'thread' → '1 thread'; 2, 'thread' → '2 threads'."""
-    return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def readable_count(count: float | None, *, unit: str = "") -> str:
-    """11689512 → '11.7 M'."""
-    if count is None:
-        return "–"
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
-            return f"{count / size:.3g} {prefix}{unit}"
-    return f"{count:.3g} {unit}".rstrip()
