@@ -54,18 +54,12 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     layers: list[str] = [""]
     entries: Counter[str] = Counter()
 
-    def enter(layer: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            layers.append(layer)
-            entries[layer] += 1
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        layers.append(layer)
+        entries[layer] += 1
 
-        return hook
-
-    def leave(layer: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            layers.pop()
-
-        return hook
+    def leave(layer: str, output: Any) -> None:
+        layers.pop()
 
     recorder = _Recorder(layers)
     named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))

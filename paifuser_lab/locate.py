@@ -1,16 +1,19 @@
-"""Which layer: where a model fails, or where a NaN begins. The model is run once more, watched by hooks."""
+"""Which layer: where a model fails, or where a NaN begins. The model is run once more and watched."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from threading import Lock, get_ident
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-HookMaker = Callable[[str], Callable[..., Any]]
+Enter = Callable[[str, Any, Any], None]  # layer, arguments, keyword arguments
+Leave = Callable[[str, Any], None]  # layer, answer
+FAILED = object()  # the answer of a layer that raised
 
 
 def describe(model: nn.Module, layer: str) -> str:
@@ -30,57 +33,110 @@ def has_nan(output: Any) -> bool:
 def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[str]]:
     """The innermost layer that was entered and not left when `run` fails, and the shapes it was given."""
     entered: list[tuple[str, list[str]]] = []
+    broken: list[tuple[str, list[str]]] = []
 
-    def enter(layer: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            entered.append((layer, ["×".join(map(str, leaf.shape)) for leaf in _tensors((args, kwargs))]))
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        entered.append((layer, ["×".join(map(str, leaf.shape)) for leaf in _tensors((args, kwargs))]))
 
-        return hook
-
-    def leave(layer: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            entered.pop()
-
-        return hook
+    def leave(layer: str, output: Any) -> None:
+        last = entered.pop()
+        if output is not FAILED:
+            broken.clear()  # whoever called the layer that broke has got over it
+        elif not broken:
+            broken.append(last)
 
     with watching(model, enter, leave):
         try:
             run()
         except Exception:
-            return entered[-1] if entered else ("", [])
+            return broken[0] if broken else ("", [])
     return "", []
 
 
 def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
     """The first layer to give a NaN without being given one; the innermost, since it is left before those around it."""
     found: list[str] = []
+    given: list[bool] = []
 
-    def leave(layer: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            if not found and has_nan(output) and not has_nan(args):
-                found.append(layer)
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        given.append(has_nan(args))
 
-        return hook
+    def leave(layer: str, output: Any) -> None:
+        was_given = given.pop()
+        if not found and not was_given and has_nan(output):
+            found.append(layer)
 
-    with watching(model, None, leave):
+    with watching(model, enter, leave):
         run()
     return found[0] if found else ""
 
 
 @contextmanager
-def watching(model: nn.Module, enter: HookMaker | None, leave: HookMaker | None) -> Iterator[None]:
-    """Hooks on every layer, made from its name, and taken off whatever happens."""
-    handles = []
+def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
+    """Call `enter` and `leave` around every call of a layer in this thread; `leave` is called whatever happens.
+
+    No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and a layer's own hooks, a conversion of
+    number format perhaps, belong to its time.
+    """
+    names = {id(module): name for name, module in model.named_modules()}
+    here = get_ident()
+    before = _watchers.get(here)
+    _install()
+    _watchers[here] = _Watcher(names, enter, leave)
     try:
-        for name, module in model.named_modules():
-            if enter is not None:
-                handles.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
-            if leave is not None:
-                handles.append(module.register_forward_hook(leave(name)))
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        if before is None:
+            del _watchers[here]
+        else:
+            _watchers[here] = before
+        _uninstall()
+
+
+# Module's own call is replaced while anybody watches, in whatever thread, and put back when the last one stops.
+
+
+class _Watcher(NamedTuple):
+    names: dict[int, str]
+    enter: Enter
+    leave: Leave
+
+
+_watchers: dict[int, _Watcher] = {}  # by thread
+_lock = Lock()
+_installed = 0
+_plain_call: Callable[..., Any] = nn.Module.__call__
+
+
+def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    watcher = _watchers.get(get_ident())
+    layer = watcher.names.get(id(module)) if watcher else None
+    if watcher is None or layer is None:
+        return _plain_call(module, *args, **kwargs)
+    output = FAILED
+    watcher.enter(layer, args, kwargs)
+    try:
+        output = _plain_call(module, *args, **kwargs)
+    finally:
+        watcher.leave(layer, output)
+    return output
+
+
+def _install() -> None:
+    global _installed, _plain_call
+    with _lock:
+        if _installed == 0:
+            _plain_call = nn.Module.__call__
+            nn.Module.__call__ = _watched_call  # type: ignore[method-assign]
+        _installed += 1
+
+
+def _uninstall() -> None:
+    global _installed
+    with _lock:
+        _installed -= 1
+        if _installed == 0:
+            nn.Module.__call__ = _plain_call  # type: ignore[method-assign]
 
 
 def _tensors(values: Any) -> list[Tensor]:
