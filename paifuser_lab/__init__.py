@@ -22,13 +22,14 @@ from .errors import PaifuserError
 from .loading import load, models
 from .machine import hardware
 from .recipe import Recipe
-from .records import Comparison, Hardware, Measurement, Record
+from .records import Comparison, Hardware, Measurement, Profile, Record
 from .variant import Variant, apply
 from .workload import Workload
 
 if TYPE_CHECKING:
     from .figures import figure
     from .planner import plan
+    from .profiler import profile
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,7 @@ __all__ = [
     "Hardware",
     "Measurement",
     "PaifuserError",
+    "Profile",
     "Recipe",
     "Record",
     "Variant",
@@ -48,9 +50,10 @@ __all__ = [
     "load",
     "models",
     "plan",
+    "profile",
 ]
 
-_LAZY = {"figure": "figures", "plan": "planner"}
+_LAZY = {"figure": "figures", "plan": "planner", "profile": "profiler"}
 
 
 def __getattr__(name: str) -> Any:

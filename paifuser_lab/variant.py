@@ -56,6 +56,20 @@ class Variant:
         return isinstance(self.model, Engine)
 
     @property
+    def own_threads(self) -> int | None:
+        """The number of threads that a backend fixed, if one did."""
+        return self.threads if self.has_own_threads else None
+
+    @property
+    def workload(self) -> Workload:
+        """The variant as a workload, for every tool that looks at one; what an engine runs cannot be seen into."""
+        derived = copy.copy(self.work)
+        derived.variants = OrderedDict()
+        derived.model = self.module if type(self.model) is Engine else self.model
+        derived.name = f"{self.work.name} · {self.recipe.label}"
+        return derived
+
+    @property
     def build_s(self) -> float:
         """How long it took to make."""
         return sum(report.seconds for report in self.reports)

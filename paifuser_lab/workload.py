@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from types import GeneratorType
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -60,8 +61,9 @@ class Inputs:
         return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
 
     def __call__(self, model: Callable[..., Any]) -> Any:
-        """The model's answer to these inputs."""
-        return model(*self.args, **self.kwargs)
+        """The model's answer to these inputs; one that comes piece by piece, such as tokens, is taken to its end."""
+        answer = model(*self.args, **self.kwargs)
+        return list(answer) if isinstance(answer, GeneratorType) else answer
 
 
 class Workload:
@@ -142,6 +144,26 @@ class Workload:
         moved.model = copy.deepcopy(self.model).to(device)
         moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))
         return moved
+
+
+class Derived(Protocol):
+    """What was made from a workload, such as a variant, and can be looked at like one."""
+
+    @property
+    def workload(self) -> Workload: ...
+
+    @property
+    def own_threads(self) -> int | None: ...
+
+
+def workload_of(subject: Workload | Derived) -> Workload:
+    """The workload that a tool was handed, or the one that what it was handed makes; a bare model is none."""
+    if isinstance(subject, Workload):
+        return subject
+    if isinstance(subject, nn.Module) or not hasattr(subject, "workload"):
+        kind = type(subject).__name__
+        raise WorkloadError(f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or lab.load(name).")
+    return subject.workload
 
 
 @contextmanager

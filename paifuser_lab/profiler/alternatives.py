@@ -1,0 +1,106 @@
+"""What a step would do to a layer: the layer alone, on inputs of its shape, as it is and changed, timed in turn.
+
+A layer's class and options, not its name, decide its speed, so that of equal layers one is tried.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import methodcaller
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..records import Alternative, Hardware
+from .operators import Operators
+
+SECONDS = 3.0
+ROUNDS = 5
+SHARE = 0.95  # of the time of the layers that could be tried: the rest is too small to matter
+WORTH = 1.3  # a number format is tried where the hardware computes this much faster in it
+
+Change = Callable[[Any], Any]  # of a module or a tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A step, and what it does to one layer and to the layer's input."""
+
+    step: dict[str, dict[str, Any]]
+    change: Change
+
+
+def try_alternatives(
+    model: nn.Module, seen: Operators, own_ms: dict[str, float], machine: Hardware
+) -> dict[str, tuple[Alternative, ...]]:
+    """Try the steps that could help on the layers that take most time, for a few seconds at most."""
+    groups = _equal_layers(model, seen)
+    spent = {key: sum(own_ms.get(layer, 0.0) for layer in layers) for key, layers in groups.items()}
+    found: dict[str, tuple[Alternative, ...]] = {}
+    until, covered = time.perf_counter() + SECONDS, 0.0
+    for key in sorted(groups, key=lambda one: -spent[one]):
+        if time.perf_counter() > until or covered > SHARE * sum(spent.values()):
+            break
+        covered += spent[key]
+        layers = groups[key]
+        tried = tuple(_try(model.get_submodule(layers[0]), seen.given[layers[0]][0], one) for one in _trials(machine))
+        found |= dict.fromkeys(layers, tried)
+    return found
+
+
+def _trials(machine: Hardware) -> list[Trial]:
+    target = machine.target
+    halves = (("bf16", torch.bfloat16, target.bf16_gflops), ("fp16", torch.float16, target.fp16_gflops))
+    faster = [(name, dtype) for name, dtype, rate in halves if rate and rate > WORTH * target.fp32_gflops]
+    return [
+        Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last)),
+        *(Trial({"precision": {"default": name}}, methodcaller("to", dtype)) for name, dtype in faster[:1]),
+    ]
+
+
+def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
+    """The layers that a change of layout can matter to, those of equal kind, options and input together."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for layer, shapes in seen.given.items():
+        module = model.get_submodule(layer)
+        is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in seen.channels_last
+        if is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer)):
+            groups[f"{module} {shapes} {_dtype(module)}"].append(layer)
+    return groups
+
+
+def _is_spatial(operators: list[str]) -> bool:
+    return any(part in name for name in operators for part in ("conv", "pool", "batch_norm", "group_norm", "upsample"))
+
+
+def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative:
+    """Median times of the layer as it is and changed, call after call in turn."""
+    device = next((weight.device for weight in module.parameters()), torch.device("cpu"))
+    here, x = copy.deepcopy(module).eval(), torch.rand(shape, device=device, dtype=_dtype(module))
+    there, y = trial.change(copy.deepcopy(here)), trial.change(x)
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    with torch.no_grad():
+        for _ in range(ROUNDS + 1):
+            for is_changed, call in ((False, lambda: here(x)), (True, lambda: there(y))):
+                taken[is_changed].append(_timed_ms(call, device))
+    return Alternative(step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:]))
+
+
+def _timed_ms(call: Callable[[], Tensor], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter_ns()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter_ns() - began) / 1e6
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)

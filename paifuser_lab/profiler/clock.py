@@ -1,0 +1,159 @@
+"""How long each layer took itself: at every entry into a layer and every exit the time since the last goes to the layer on top.
+
+What the clock's own bookkeeping takes lies outside what it adds up; the little that remains is measured on layers that do nothing,
+and taken out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..locate import watching
+
+IDLE_LAYERS = 400
+CALIBRATIONS = 15
+
+
+@dataclass(frozen=True)
+class Run:
+    """One watched run: each layer's own time, how often it was called, and how often it called another."""
+
+    own_ms: dict[str, float]
+    calls: dict[str, int]
+    calls_made: dict[str, int]
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.own_ms.values())
+
+    def corrected(self, call_ms: float) -> dict[str, float]:
+        """Each layer's own time without the cost of watching: half of a call's falls to the caller, half to the called."""
+        return {
+            layer: max(0.0, spent - call_ms * (self.calls.get(layer, 0) + self.calls_made.get(layer, 0)) / 2)
+            for layer, spent in self.own_ms.items()
+        }
+
+
+def watch_run(model: nn.Module, call: Callable[[], Any], device: torch.device, *, partial: list[Run] | None = None) -> Run:
+    """Run a model once and see how long each layer took itself; a run that fails leaves what it saw in `partial`."""
+    clock = _CudaClock(device) if device.type == "cuda" else _Clock()
+    layers = [""]
+    calls: dict[str, int] = defaultdict(int)
+    made: dict[str, int] = defaultdict(int)
+    stop, start = clock.stop, clock.start
+
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        stop(layers[-1])
+        made[layers[-1]] += 1
+        calls[layer] += 1
+        layers.append(layer)
+        start()
+
+    def leave(layer: str, output: Any) -> None:
+        stop(layers.pop())
+        start()
+
+    try:
+        with watching(model, enter, leave):
+            start()
+            call()
+            stop("")
+    except BaseException:
+        if partial is not None:
+            partial.append(Run(clock.spent_ms(), dict(calls), dict(made)))
+        raise
+    return Run(clock.spent_ms(), dict(calls), dict(made))
+
+
+class _Clock:
+    """Wall time, in two readings an event, so that what happens between `stop` and `start` is nobody's."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = defaultdict(int)
+        self.began = 0
+
+    def start(self) -> None:
+        self.began = time.perf_counter_ns()
+
+    def stop(self, layer: str) -> None:
+        self.spent[layer] += time.perf_counter_ns() - self.began
+
+    def spent_ms(self) -> dict[str, float]:
+        return {layer: spent / 1e6 for layer, spent in self.spent.items()}
+
+
+class _CudaClock:
+    """Time on the device, by events in the current stream; read only when the device has come to the end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.marks: list[tuple[str, torch.cuda.Event]] = []
+
+    def start(self) -> None:
+        if not self.marks:
+            self._mark("")
+
+    def stop(self, layer: str) -> None:
+        self._mark(layer)
+
+    def _mark(self, layer: str) -> None:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        self.marks.append((layer, event))
+
+    def spent_ms(self) -> dict[str, float]:
+        torch.cuda.synchronize(self.device)
+        spent: dict[str, float] = defaultdict(float)
+        for (_, before), (layer, after) in zip(self.marks, self.marks[1:], strict=False):
+            spent[layer] += before.elapsed_time(after)
+        return dict(spent)
+
+
+class _Idle(nn.Module):
+    """Layers that do nothing, called one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Identity() for _ in range(IDLE_LAYERS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+@cache
+def call_costs_ms() -> tuple[float, float]:
+    """What calling a layer costs by itself, and what watching the call adds to the times (both per call, on this machine)."""
+    model, x = _Idle().eval(), torch.zeros(1)
+    cpu = torch.device("cpu")
+    plain, watched = [], []
+    for _ in range(CALIBRATIONS):
+        began = time.perf_counter_ns()
+        model(x)
+        plain.append((time.perf_counter_ns() - began) / 1e6)
+        watched.append(watch_run(model, lambda: model(x), cpu).total_ms)
+    call = min(plain) / IDLE_LAYERS
+    return call, max(0.0, min(watched) / IDLE_LAYERS - call)
+
+
+@cache
+def operator_cost_ms() -> float:
+    """What calling an operator costs by itself: one that adds two single numbers."""
+    x = torch.zeros(1)
+    taken = []
+    with torch.no_grad():
+        for _ in range(CALIBRATIONS):
+            began = time.perf_counter_ns()
+            for _ in range(100):
+                torch.add(x, x)
+            taken.append((time.perf_counter_ns() - began) / 1e8)
+    return min(taken)

@@ -1,0 +1,142 @@
+"""What an operator costs in arithmetic and in bytes, from the tensors that it read and made.
+
+Matrix products, convolutions and attention are counted by torch's own formulas (torch.utils.flop_counter), two operations a
+multiply-add. The rest is counted here: one operation an element for pointwise operators, a few for norms and softmax, none for
+what only moves data. Bytes are what an operator has to read and write once; a view moves none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import flop_registry
+
+MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
+A_NORM = 7  # an element: mean, deviation, square, sum, scaling, weight, bias
+A_SOFTMAX = 5  # an element: maximum, difference, exponential, sum, quotient
+A_BATCH_NORM = 2  # an element, with statistics that are known
+
+
+class Cost(NamedTuple):
+    """Arithmetic and traffic of one call; `macs` are its multiply-adds, which `flops` counts twice."""
+
+    flops: int = 0
+    macs: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
+    """What one call of an ATen operator costs."""
+    macs = _macs(func, args, kwargs, result)
+    if _is_view(func):
+        return Cost()
+    made, read = _tensors(result), _tensors((args, kwargs))
+    flops = 2 * macs if macs else _other_flops(func, args, read, made)
+    name = _name(func)
+    if name in GATHERS:
+        return Cost(flops, macs, sum(map(_bytes, made)) + _index_bytes(read), sum(map(_bytes, made)))
+    reads = {id(one): one for one in read}.values()
+    is_empty = name.startswith(("empty", "new_empty"))
+    overwrites = name in ("copy_", "fill_", "zero_")
+    return Cost(
+        flops,
+        macs,
+        sum(map(_bytes, list(reads)[overwrites:])),
+        0 if is_empty else sum(map(_bytes, made)),
+    )
+
+
+def is_counted_by_torch(name: str) -> bool:
+    """Whether torch's FlopCounterMode knows an operator."""
+    return any(str(packet) == f"aten.{name}" for packet in flop_registry)
+
+
+def _macs(func: Any, args: Any, kwargs: Any, result: Any) -> int:
+    packet = func._overloadpacket
+    if packet in flop_registry:
+        return int(flop_registry[packet](*args, **kwargs, out_val=result)) // 2
+    count = MACS.get(_name(func))
+    return int(count(args)) if count else 0
+
+
+def _cpu_attention(args: Any) -> int:
+    """torch counts the fused attention of a GPU, not that of a CPU; the arithmetic is the same."""
+    query, key, value = args[:3]
+    scores = int(query.numel()) * int(key.shape[-2])
+    return scores + scores // int(query.shape[-1]) * int(value.shape[-1])
+
+
+def _recurrent(args: Any) -> int:
+    """oneDNN's layer: every step multiplies its input and its state by their weights."""
+    steps = args[0]
+    return int(steps.numel() // steps.shape[-1]) * int(args[1].numel() + args[2].numel())
+
+
+def _fused_attention(args: Any, weights: tuple[int, ...]) -> int:
+    """torch's fused layers: each token times each weight, and every token with every other."""
+    tokens, width = args[0].numel() // args[0].shape[-1], args[0].shape[-1]
+    return int(tokens * sum(args[place].numel() for place in weights) + 2 * tokens * args[0].shape[-2] * width)
+
+
+MACS: dict[str, Callable[[Any], int]] = {
+    "_scaled_dot_product_flash_attention_for_cpu": _cpu_attention,
+    "mkldnn_rnn_layer": _recurrent,
+    "_native_multi_head_attention": lambda args: _fused_attention(args, (5, 7)),
+    "_transformer_encoder_layer_fwd": lambda args: _fused_attention(args, (3, 5, 14, 16)),
+}
+
+
+def _other_flops(func: Any, args: Any, read: list[Tensor], made: list[Tensor]) -> int:
+    name = _name(func)
+    if not made or name.rstrip("_") in MOVES or name in MOVES or name in GATHERS:
+        return 0
+    for part, an_element in PER_ELEMENT.items():
+        if part in name:
+            return an_element * made[0].numel()
+    if "pool" in name:
+        return _pooling(args, read, made)
+    if torch.Tag.reduction in func.tags:
+        return read[0].numel() if read else 0
+    return made[0].numel() if torch.Tag.pointwise in func.tags else 0
+
+
+PER_ELEMENT = {"batch_norm": A_BATCH_NORM, "layer_norm": A_NORM, "group_norm": A_NORM, "rms_norm": A_NORM, "softmax": A_SOFTMAX}
+GATHERS = ("embedding", "index", "index_select", "gather", "take", "_embedding_bag")
+
+
+def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
+    """One operation for each element of each window; an adaptive pool looks at each of its inputs once."""
+    kernel = args[1] if len(args) > 1 else None
+    is_window = isinstance(kernel, list | tuple) and len(args) > 2
+    return made[0].numel() * prod(kernel) if is_window else read[0].numel()  # type: ignore[arg-type]
+
+
+def _is_view(func: Any) -> bool:
+    returns = func._schema.returns
+    return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name).rpartition("::")[2]
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _index_bytes(read: list[Tensor]) -> int:
+    return sum(_bytes(one) for one in read[1:] if not one.is_floating_point())
+
+
+def _bytes(tensor: Tensor) -> int:
+    """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
+    if tensor.layout is not torch.strided:
+        return tensor.numel() * tensor.element_size()
+    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+    return prod(sizes) * tensor.element_size() if tensor.numel() else 0

@@ -1,0 +1,209 @@
+"""Look at a model's layers: run it untouched and watched in turn, see what its operators cost, and join it all to rows.
+
+Four looks, each at what it sees best: watched runs for time, a dispatch mode for operators and their costs, torch's profiler for
+memory and kernels, and the layer alone for what a step would change. Whatever happens, nothing of it stays on the model.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ..errors import ForwardError, MeasureError
+from ..machine import hardware, thread_choices
+from ..machine import threads as with_threads
+from ..progress import Progress, progress
+from ..records import Hardware, Profile
+from ..workload import Derived, Workload, running, workload_of
+from .alternatives import try_alternatives
+from .clock import watch_run
+from .operators import watch_operators
+from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
+from .rows import profile_of
+from .sight import Sight
+
+RUNS = 20
+SECONDS = 10.0
+FEWEST_RUNS = 5
+OPERATOR_RUNS = 5
+BACKWARD_RUNS = 5
+
+
+def profile(
+    subject: Workload | Derived,
+    *,
+    runs: int = RUNS,
+    seconds: float = SECONDS,
+    backward: bool = False,
+    threads: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Profile:
+    """See where a model, or a variant of it, spends its time, memory and bytes, layer by layer.
+
+    Ends after `runs`, or after `seconds` once five are done. `backward` also times the gradients of a training step. `threads` is
+    the faster of one and all unless given. A model that fails is shown up to the layer where it did.
+    """
+    return profile_in_turn([subject], runs=runs, seconds=seconds, backward=backward, threads=threads, should_stop=should_stop)[0]
+
+
+def profile_in_turn(
+    subjects: Sequence[Workload | Derived],
+    *,
+    runs: int = RUNS,
+    seconds: float = SECONDS,
+    backward: bool = False,
+    threads: int | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> list[Profile]:
+    """Profile several at once, their runs taken in turn, so that they may be compared."""
+    if runs < 1:
+        raise MeasureError(f"{runs} runs measure nothing; ask for 1 or more.")
+    if backward:
+        for subject in subjects:
+            _check_gradients(workload_of(subject))
+    sights = [_first_look(subject, threads) for subject in subjects]
+    whole = [one for one in sights if one.failure is None]
+    with progress("profiling", runs + 3 * len(whole)) as shown:
+        try:
+            _time_in_turn(whole, runs, seconds, shown, should_stop)
+            for sight in whole:
+                _look_closer(sight, shown, backward=backward)
+        except KeyboardInterrupt:
+            if not all(one.runs and one.operators.calls for one in whole):
+                raise
+            for sight in whole:
+                sight.is_interrupted = True
+    return [profile_of(one) for one in sights]
+
+
+def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
+    """Whether it runs at all, with how many threads it is fastest, and which operators its layers run."""
+    work, own = workload_of(subject), None if isinstance(subject, Workload) else subject.own_threads
+    machine = hardware()
+    try:
+        work.output()
+    except ForwardError as failure:
+        return _broken(work, threads or own or thread_choices()[-1], machine, failure)
+    sight = Sight(work, threads or own or _faster_threads(work), machine)
+    with running(work.model), with_threads(sight.threads):
+        sight.operators = watch_operators(work.model, sight.fresh_call, runs=OPERATOR_RUNS)
+    return sight
+
+
+def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Sight:
+    """What can be seen of a model that fails: everything up to the layer where it does."""
+    sight = Sight(work, count, machine, failure=failure)
+    with running(work.model), with_threads(count):
+        with suppress(Exception):  # it fails as it did before, and the profile tells how
+            watch_operators(work.model, sight.fresh_call, runs=1, found=sight.operators)
+        with suppress(Exception):
+            sight.runs.append(watch_run(work.model, sight.fresh_call(), work.device, partial=sight.runs))
+    return sight
+
+
+def _faster_threads(work: Workload) -> int:
+    """One thread or all: the faster, as a comparison's baseline is."""
+    choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    if len(choices) == 1:
+        return choices[0]
+    best = dict.fromkeys(choices, float("inf"))
+    inputs = work.inputs.clone()
+    with running(work.model):
+        for count in choices * 2:
+            with with_threads(count):
+                best[count] = min(best[count], *(_wall_ms(lambda: inputs(work.model), work.device) for _ in range(3)))
+    return min(best, key=lambda count: best[count])
+
+
+def _time_in_turn(
+    sights: list[Sight], runs: int, seconds: float, shown: Progress, should_stop: Callable[[], bool] | None
+) -> None:
+    """Each untouched and watched, round after round in shuffled order."""
+    shuffle = random.Random(0).shuffle
+    turns = [(sight, is_watched) for sight in sights for is_watched in (False, True)]
+    began = time.perf_counter()
+    with ExitStack() as stack:
+        for sight in sights:
+            stack.enter_context(running(sight.work.model))
+        for done in range(runs):
+            late = done >= FEWEST_RUNS and time.perf_counter() - began > seconds
+            if late or (should_stop is not None and done and should_stop()):
+                return
+            shuffle(turns)
+            for sight, is_watched in turns:
+                _take_turn(sight, is_watched=is_watched)
+            shown.advance(doing=", ".join(sight.work.name for sight in sights))
+
+
+def _take_turn(sight: Sight, *, is_watched: bool) -> None:
+    model, device = sight.work.model, sight.work.device
+    with with_threads(sight.threads):
+        if not is_watched:
+            sight.plain_ms.append(_wall_ms(sight.fresh_call(), device))
+            return
+        call = sight.fresh_call()
+        taken = _wall_ms(lambda: sight.runs.append(watch_run(model, call, device)), device)
+        sight.watched_ms.append(taken)
+
+
+def _look_closer(sight: Sight, shown: Progress, *, backward: bool) -> None:
+    """Memory, kernels, what a step would change and, on request, gradients."""
+    work = sight.work
+    with running(work.model), with_threads(sight.threads):
+        events = record_run(work.model, sight.fresh_call(), work.device, memory=True)
+        sight.held, sight.kernels = bytes_held(events), kernels_by_layer(events)
+        shown.advance(doing="memory")
+        sight.alternatives = try_alternatives(work.model, sight.operators, sight.runs[-1].own_ms, sight.machine)
+        shown.advance(doing="alternatives")
+        for _ in range(BACKWARD_RUNS if backward else 0):
+            sight.backward.append(_backward_ms(sight))
+        shown.advance(doing="gradients")
+
+
+def _backward_ms(sight: Sight) -> dict[str, float]:
+    """The gradients of one training step, whose loss is the mean square of the answer; no gradient is kept."""
+    model = sight.work.model
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    call = sight.fresh_call()
+
+    def step() -> None:
+        with torch.enable_grad():
+            torch.autograd.grad(_surrogate_loss(call()), weights, allow_unused=True)
+
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        return backward_by_layer(record_run(model, step, sight.work.device))
+    finally:
+        for module, flag in modes:
+            module.training = flag
+
+
+def _check_gradients(work: Workload) -> None:
+    if not any(weight.requires_grad for weight in work.model.parameters()):
+        raise MeasureError(f"{work.name} has no weight that requires a gradient; profile it without backward=True.")
+
+
+def _surrogate_loss(output: Any) -> Tensor:
+    """A number that every answer takes part in."""
+    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not leaves:
+        raise MeasureError("no part of the model's answer depends on its weights; profile it without backward=True.")
+    return torch.stack([leaf.float().square().mean() for leaf in leaves]).sum()
+
+
+def _wall_ms(call: Callable[[], Any], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    began = time.perf_counter_ns()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return (time.perf_counter_ns() - began) / 1e6

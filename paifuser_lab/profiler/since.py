@@ -1,0 +1,64 @@
+"""What a variant did to a layer, and why it did not do more: sentences from two profiles."""
+
+from __future__ import annotations
+
+from ..records import LayerProfile, Profile, Reason
+
+NOISE = 0.05  # a change smaller than this, or than the spread of either, is none
+COPIES = ("_to_copy", "clone", "copy_", "contiguous")
+FORMATS = {"bfloat16": "bf16_gflops", "float16": "fp16_gflops", "float32": "fp32_gflops"}
+
+
+def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:
+    """What changed since the baseline, and what kept the layer from getting faster."""
+    if row.layer not in against:
+        return [Reason(topic="change", sentence="It was not there before.")]
+    before = against[row.layer]
+    told = [Reason(topic="change", sentence=_change(before, row))]
+    if row.total_ms >= before.total_ms * (1 - NOISE):
+        told += [Reason(topic="not faster", sentence=sentence) for sentence in _why_not(profile, row, against, before)]
+    return told
+
+
+def _change(before: LayerProfile, row: LayerProfile) -> str:
+    if row.kind == "Identity" and before.kind != "Identity":
+        return (
+            f"It is gone, and its {before.self_ms:.3g} ms with it: a {before.kind} before, now folded into the layer it followed."
+        )
+    ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
+    took = f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now"
+    if abs(row.total_ms - before.total_ms) <= max(NOISE * before.total_ms, _spread(before), _spread(row)):
+        return f"{took}: no difference beyond the noise."
+    return f"{took}: {ratio:.2f} × {'faster' if ratio > 1 else 'as fast, that is slower'}."
+
+
+def _spread(row: LayerProfile) -> float:
+    low, high = row.total_spread_ms
+    return (high - low) / 2
+
+
+def _why_not(profile: Profile, row: LayerProfile, against: Profile, before: LayerProfile) -> list[str]:
+    """Facts that keep a changed layer from getting faster."""
+    found = []
+    if row.dtype != before.dtype and row.dtype in FORMATS and before.dtype in FORMATS:
+        now = getattr(profile.ceiling, FORMATS[row.dtype]) or 0.0
+        then = getattr(against.ceiling, FORMATS[before.dtype]) or 0.0
+        found.append(f"This machine computes {now:.3g} GFLOP/s in {row.dtype} and {then:.3g} in {before.dtype}.")
+    copies, copied = _copies_ms(row), _copies_ms(before)
+    if copies > copied + NOISE * row.total_ms:
+        found.append(
+            f"{copies - copied:.3g} ms more than before go into copies: conversions of number format or layout around it."
+        )
+    if row.verdict == "overhead":
+        found.append(
+            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are the cost of calling, which the change did not touch."
+        )
+    elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
+        found.append("It is bound by memory, and moves as many bytes as before.")
+    if row.flops >= before.flops and row.verdict == "compute" and row.dtype == before.dtype:
+        found.append("It is bound by computing, and computes as much as before in the same number format.")
+    return found
+
+
+def _copies_ms(row: LayerProfile) -> float:
+    return sum(one.ms for one in row.operators if one.name in COPIES)

@@ -1,0 +1,90 @@
+"""Why a layer, or a model, is not faster, and what would help."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Literal
+
+from .record import Record
+
+if TYPE_CHECKING:
+    import pandas
+
+Basis = Literal["measured", "estimated"]
+
+
+class Reason(Record):
+    """One sentence from facts; with the step that would help and what it would save, where there is one."""
+
+    topic: str
+    sentence: str
+    step: dict[str, dict[str, Any]] | None = None
+    saves_ms: float | None = None
+    basis: Basis | None = None
+
+    def __str__(self) -> str:
+        return self.sentence + (f" → {self.advice}" if self.step else "")
+
+    @property
+    def advice(self) -> str:
+        """The step, and what it is worth."""
+        if self.step is None:
+            return ""
+        if self.saves_ms is None:
+            return step_text(self.step)
+        word = "saves" if self.saves_ms >= 0 else "costs"
+        return f"{step_text(self.step)} {word} about {abs(self.saves_ms):.3g} ms ({self.basis})"
+
+
+class Explanation(Record):
+    """What is known about a layer's speed, the largest saving first where the whole model is explained."""
+
+    workload: str
+    layer: str
+    kind: str
+    ms: float
+    share: float
+    reasons: tuple[Reason, ...]
+
+    @property
+    def steps(self) -> tuple[dict[str, dict[str, Any]], ...]:
+        """The steps that would help, ready for a recipe; each once."""
+        found = [reason.step for reason in self.reasons if reason.step and (reason.saves_ms is None or reason.saves_ms > 0)]
+        return tuple(step for index, step in enumerate(found) if step not in found[:index])
+
+    def advising(self, step: str) -> Reason:
+        """The reason that advises a step, by the step's name."""
+        for reason in self.reasons:
+            if reason.step and step in reason.step:
+                return reason
+        raise KeyError(f"nothing here advises '{step}'; advised: {', '.join(map(step_text, self.steps)) or 'nothing'}")
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a reason."""
+        import pandas
+
+        return pandas.DataFrame([reason.model_dump() for reason in self.reasons], columns=list(Reason.model_fields))
+
+    @property
+    def title(self) -> str:
+        """What is explained."""
+        return f"{self.layer or self.workload} ({self.kind}): {self.ms:.3g} ms, {self.share:.1%} of the time"
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *(f"· {reason}" for reason in self.reasons)])
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.layer or self.workload}: {len(self.reasons)} reasons)"
+
+    def _repr_html_(self) -> str:
+        items = "".join(
+            f"<li>{html.escape(reason.sentence)}" + (f" <b>→ {html.escape(reason.advice)}</b>" if reason.step else "") + "</li>"
+            for reason in self.reasons
+        )
+        return f"<div><b>{html.escape(self.title)}</b><ul>{items}</ul></div>"
+
+
+def step_text(step: dict[str, dict[str, Any]]) -> str:
+    """A step as one line: `layout`, `backend name=onnxruntime`."""
+    return ", ".join(" ".join([name, *(f"{key}={value}" for key, value in options.items())]) for name, options in step.items())

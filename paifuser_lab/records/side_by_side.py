@@ -1,0 +1,127 @@
+"""A baseline's layers and a variant's, matched by path."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from .explanation import Reason
+from .record import Record
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_ROWS = 15
+
+
+class LayerPair(Record):
+    """A layer before and after; None where it was not there."""
+
+    layer: str
+    kind_before: str | None
+    kind_after: str | None
+    before_ms: float | None
+    after_ms: float | None
+    note: str = ""
+
+    @property
+    def saved_ms(self) -> float:
+        """How much less it takes itself; below 0 it takes more."""
+        return (self.before_ms or 0.0) - (self.after_ms or 0.0)
+
+
+class SideBySide(Record):
+    """Two profiles, layer by layer; the speed-up is known where both were measured in turn."""
+
+    before: str
+    after: str
+    before_ms: float
+    after_ms: float
+    speedup: float | None = None
+    speedup_interval: tuple[float, float] | None = None
+    predicted: Reason | None = None
+    rows: tuple[LayerPair, ...]
+
+    @property
+    def achieved_ms(self) -> float:
+        """What was saved."""
+        return self.before_ms - self.after_ms
+
+    @property
+    def largest(self) -> tuple[LayerPair, ...]:
+        """The layers that changed most."""
+        return tuple(sorted(self.rows, key=lambda row: -abs(row.saved_ms)))
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a layer."""
+        import pandas
+
+        rows = [row.model_dump() | {"saved_ms": row.saved_ms} for row in self.rows]
+        return pandas.DataFrame(rows).set_index("layer")
+
+    @property
+    def title(self) -> str:
+        """What came of it."""
+        took = f"{self.before}: {self.before_ms:.3g} ms → {self.after}: {self.after_ms:.3g} ms"
+        if self.speedup is None or self.speedup_interval is None:
+            return took
+        low, high = self.speedup_interval
+        return f"{took}, {self.speedup:.2f} × ({low:.2f}–{high:.2f})"
+
+    @property
+    def promise(self) -> str:
+        """What was predicted beside what was achieved."""
+        if self.predicted is None or self.predicted.saves_ms is None:
+            return ""
+        return (
+            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.basis}), achieved {_change(self.achieved_ms)} ms"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """The layers that changed most, as a person reads them."""
+        return [
+            {
+                "layer": row.layer or self.before,
+                "before ms": "–" if row.before_ms is None else f"{row.before_ms:.3f}",
+                "after ms": "–" if row.after_ms is None else f"{row.after_ms:.3f}",
+                "change ms": _change(row.saved_ms),
+                "note": row.note,
+            }
+            for row in self.largest[:MOST_ROWS]
+        ]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
+        lines = [
+            "  ".join(
+                row[key].rjust(width) if key.endswith("ms") else row[key].ljust(width) for key, width in widths.items()
+            ).rstrip()
+            for row in [{key: key for key in widths}, *table]
+        ]
+        return "\n".join([self.title, *([self.promise] if self.promise else []), *lines])
+
+    def __repr__(self) -> str:
+        return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
+        body = "".join(
+            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
+            for row in table
+        )
+        promise = f"<p><b>{html.escape(self.promise)}</b></p>" if self.promise else ""
+        caption = f"<caption>{html.escape(self.title)}</caption>"
+        return f"{promise}<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _change(saved_ms: float) -> str:
+    """−3.2 saves, +0.4 costs; what rounds to nothing is 0."""
+    text = f"{abs(saved_ms):.3f}" if abs(saved_ms) < 10 else f"{abs(saved_ms):.1f}"
+    return "0" if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"
+
+
+def _style(column: str) -> str:
+    return "text-align:right;white-space:nowrap" if column.endswith("ms") else "text-align:left"
