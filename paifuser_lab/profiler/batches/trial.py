@@ -1,0 +1,105 @@
+"""One batch size measured: its memory first, in one call, then its time; a failure is noted and freed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from ...cores import threads as using_threads
+from ...errors import first_line
+from ...locate import describe, failing_layer
+from ...measure import Candidate, Samples, peak_bytes, rounds_in_turn
+from ...records import BatchRow, readable_bytes
+from ...workload import Inputs, Workload
+from .inputs import leading_sizes, repeated, tensor_bytes
+from .memory_limit import is_out_of_memory, release
+from .plan import lost_batch
+
+ROUNDS, FEWEST_ROUNDS = 5, 3
+
+
+@dataclass
+class Trial:
+    """How one batch after another is measured: within what memory, with how many threads, in about how many seconds each."""
+
+    work: Workload
+    example: int
+    weights: int
+    limit: int
+    threads: int
+    seconds: float
+    full: set[int] = field(default_factory=set)  # the batches that memory does not hold
+    is_exhausted: bool = False  # not by the limit: memory itself ran out
+    answers: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+
+    def row_or_failure(self, batch: int) -> BatchRow:
+        """A batch that fails, of memory or otherwise, is noted and freed."""
+        try:
+            return self.row(batch, repeated(self.work.inputs, self.example, batch))
+        except Exception as error:
+            is_full, reason = is_out_of_memory(error), first_line(error).rstrip(".")
+        release(self.work.device)  # not before the error is gone: its traceback holds on to the tensors
+        if is_full:
+            self.full.add(batch)
+            self.is_exhausted = True
+            return BatchRow(batch=batch, failure=f"ran out of memory: {reason}")
+        return BatchRow(batch=batch, failure=f"fails at {self.failing_place(batch)}: {reason}")
+
+    def failing_place(self, batch: int) -> str:
+        """The layer at which the model fails with this batch."""
+        inputs = repeated(self.work.inputs, self.example, batch)
+        layer, _ = failing_layer(self.work.model, lambda: inputs(self.work.model))
+        return describe(self.work.model, layer)
+
+    def row(self, batch: int, inputs: Inputs) -> BatchRow:
+        """Memory first, in one call; then time, where memory is within the limit."""
+        leading: tuple[int, ...] = ()
+
+        def call() -> None:
+            nonlocal leading
+            leading = leading_sizes(inputs(self.work.model))
+
+        with using_threads(self.threads):
+            needed = self.weights + tensor_bytes(inputs) + peak_bytes(call, self.work.device)
+        if needed > self.limit:
+            self.full.add(batch)
+            failure = f"needs {readable_bytes(needed)}, more than the limit of {readable_bytes(self.limit)}"
+            return BatchRow(batch=batch, failure=failure)
+        if (lost := lost_batch(self.answers, batch, leading)) is not None:
+            failure = f"the answer is for {lost} where {batch} were given: a batch is fixed in the model"
+            return BatchRow(batch=batch, failure=failure)
+        self.answers.append((batch, leading))
+        row = with_time(BatchRow(batch=batch, peak_bytes=needed), self.timed(batch, inputs))
+        return row.model_copy(update={"utilisation": _utilisation(self.work.device)})
+
+    def timed(self, batch: int, inputs: Inputs) -> Samples:
+        """Several calls of one batch, fewer where they are slow."""
+        began, timed = time.perf_counter(), Samples()
+        for samples in rounds_in_turn([self.candidate(batch, inputs)], rounds=ROUNDS, seconds=self.seconds):
+            timed = samples[str(batch)]
+            if len(timed.rounds_ms) >= FEWEST_ROUNDS and time.perf_counter() - began > self.seconds:
+                break
+        return timed
+
+    def candidate(self, batch: int, inputs: Inputs) -> Candidate:
+        """A batch as `measure` times it."""
+        return Candidate(str(batch), lambda: inputs(self.work.model), self.threads, self.work.device)
+
+
+def with_time(row: BatchRow, samples: Samples) -> BatchRow:
+    """A row with the times of its samples in it."""
+    latency_ms = samples.median_ms
+    times = {"latency_ms": latency_ms, "spread_ms": samples.spread_ms, "throughput_per_s": row.batch / latency_ms * 1e3}
+    return row.model_copy(update=times)
+
+
+def _utilisation(device: torch.device) -> float | None:
+    """How busy the GPU has just been; None on a CPU and where the driver does not tell."""
+    if device.type != "cuda":
+        return None
+    try:
+        return torch.cuda.utilization(device) / 100
+    except Exception:  # pynvml is missing, or this GPU (a part of one, say) has no such counter
+        return None

@@ -1,0 +1,125 @@
+"""What each batch size costs and gives, and the one worth running."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from .record import Record
+from .text import counted, readable_bytes
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class BatchRow(Record):
+    """One batch size: what it costs and gives, or why it did not run."""
+
+    batch: int = Field(ge=1)
+    latency_ms: float | None = None
+    spread_ms: tuple[float, float] | None = None
+    throughput_per_s: float | None = None
+    peak_bytes: int | None = None
+    predicted_bytes: int | None = None
+    utilisation: float | None = None
+    is_timed_in_turn: bool = False
+    failure: str | None = None
+
+
+class BatchSweep(Record):
+    """Throughput, latency and memory by batch size, and the smallest batch that reaches the plateau."""
+
+    workload: str
+    machine: str
+    threads: int
+    memory_limit_bytes: int
+    plateau: float = Field(gt=0, le=1)
+    rows: tuple[BatchRow, ...] = Field(min_length=1)
+    knee: int
+    reason: str
+    is_interrupted: bool = False
+
+    def __getitem__(self, batch: int) -> BatchRow:
+        for row in self.rows:
+            if row.batch == batch:
+                return row
+        raise KeyError(f"no row for a batch of {batch}; there are {', '.join(str(row.batch) for row in self.rows)}")
+
+    @property
+    def ran(self) -> tuple[BatchRow, ...]:
+        """The rows that were measured."""
+        return tuple(row for row in self.rows if row.failure is None)
+
+    @property
+    def best(self) -> BatchRow:
+        """The highest throughput, among the rows timed in turn where there are such."""
+        rows = [row for row in self.ran if row.is_timed_in_turn] or self.ran
+        return max(rows, key=lambda row: row.throughput_per_s or 0.0)
+
+    @property
+    def title(self) -> str:
+        """What was swept and where."""
+        stopped = " · stopped early" if self.is_interrupted else ""
+        return f"{self.workload} on {self.machine} · {counted(self.threads, 'thread')}{stopped}"
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a batch, as plain numbers."""
+        import pandas
+
+        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("batch")
+
+    def table(self) -> list[dict[str, str]]:
+        """The rows as a person reads them; columns with nothing in them are left out."""
+        rows = [self._readable(row) for row in self.rows]
+        return [{key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)} for row in rows]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
+        lines = ["  ".join(key.rjust(width) if key != "note" else key for key, width in widths.items())]
+        lines += ["  ".join(row[key].rjust(widths[key]) if key != "note" else row[key] for key in row) for row in table]
+        return "\n".join(line.rstrip() for line in [self.title, *lines, self.reason])
+
+    def __repr__(self) -> str:
+        return f"BatchSweep({self.workload}: {counted(len(self.rows), 'batch size')})"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        head = "".join(f'<th style="{_cell_style(key)}">{html.escape(key)}</th>' for key in table[0])
+        body = "".join(_html_row(row, is_bold=row["batch"] == str(self.knee)) for row in table)
+        caption = f"{html.escape(self.title)}<br>{html.escape(self.reason)}"
+        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _readable(self, row: BatchRow) -> dict[str, str]:
+        return {
+            "batch": str(row.batch),
+            "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
+            "middle half": "–" if row.spread_ms is None else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+            "per second": "–" if row.throughput_per_s is None else readable_rate(row.throughput_per_s),
+            "in turn": "yes" if row.is_timed_in_turn else "",
+            "memory": readable_bytes(row.peak_bytes),
+            "predicted": readable_bytes(row.predicted_bytes),
+            "utilisation": "–" if row.utilisation is None else f"{row.utilisation:.0%}",
+            "note": row.failure or self._praise(row),
+        }
+
+    def _praise(self, row: BatchRow) -> str:
+        words = (("the knee", row.batch == self.knee), ("highest throughput", row.batch == self.best.batch))
+        return ", ".join(word for word, is_so in words if is_so)
+
+
+def readable_rate(number: float) -> str:
+    """1234.5 → '1,234'; small numbers keep three figures."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _html_row(row: dict[str, str], *, is_bold: bool) -> str:
+    weight = ";font-weight:bold" if is_bold else ""
+    return "<tr>" + "".join(f'<td style="{_cell_style(key)}{weight}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
+
+
+def _cell_style(column: str) -> str:
+    return "text-align:left;min-width:16em" if column == "note" else "text-align:right;white-space:nowrap"
