@@ -1,0 +1,60 @@
+"""Where the time of a trace went: the busy share on top, the operators that took most below."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from ..records import TracedOperator, TraceSummary
+from .style import Drawing, Theme, blank
+
+SHOWN = 10
+WIDEST_NAME = 46
+
+
+def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
+    """A stacked bar for the main thread and one for the device, then the operators with the largest self time there."""
+    stacks = _stacks(summary)
+    operators = sorted(summary.operators, key=lambda one: -_own(one, summary))[:SHOWN]
+    height = 1.0 + 0.42 * len(stacks) + 0.36 * len(operators)
+    title = _clipped(summary.title, 90).replace("$", r"\$")  # a dollar sign would begin a formula
+    drawing, axes, theme = blank(title, height=height, dark=dark)
+    widest = max([_own(one, summary) for one in operators], default=0.0) or 1.0
+    for place, (label, busy) in enumerate(stacks):
+        _draw_stack(axes, theme, place - 1.3 * len(stacks) + 0.1, label, busy, width=1.3 * widest)
+    for place, operator in enumerate(operators):
+        own = _own(operator, summary)
+        axes.barh(place, own, height=0.3, color=theme.main, linewidth=0)
+        label = f"{_clipped(operator.name, WIDEST_NAME)} · {own:.3g} ms · {operator.calls} ×"
+        axes.annotate(label, (0, place), (1, 8), textcoords="offset points", color=theme.ink, fontsize=8.5, parse_math=False)
+    axes.set_yticks([])
+    axes.set_ylim(len(operators) - 0.4, -1.3 * len(stacks) - 0.6)
+    axes.set_xlim(0, 1.3 * widest)
+    where = "what it started on the device" if summary.has_device else "self time on the CPU"
+    axes.set_xlabel(f"ms by operator, {where}", color=theme.ink, fontsize=9)
+    return drawing
+
+
+def _stacks(summary: TraceSummary) -> list[tuple[str, float]]:
+    found = []
+    if summary.cpu_idle_ratio is not None:
+        busy = 1 - summary.cpu_idle_ratio
+        found.append((f"main thread: {100 * busy:.0f}% in operators, {100 - 100 * busy:.0f}% outside", busy))
+    if summary.device_idle_ratio is not None:
+        busy = 1 - summary.device_idle_ratio
+        found.append((f"device: {100 * busy:.0f}% in kernels, {100 - 100 * busy:.0f}% idle", busy))
+    return found
+
+
+def _draw_stack(axes: Axes, theme: Theme, place: float, label: str, busy: float, *, width: float) -> None:
+    axes.barh(place, busy * width, height=0.45, color=theme.good, linewidth=0)
+    axes.barh(place, (1 - busy) * width, left=busy * width, height=0.45, color=theme.faint, alpha=0.35, linewidth=0)
+    axes.annotate(label, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+
+
+def _own(operator: TracedOperator, summary: TraceSummary) -> float:
+    return operator.device_self_ms if summary.has_device else operator.self_ms
+
+
+def _clipped(text: str, widest: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= widest else line[: widest - 1] + "…"

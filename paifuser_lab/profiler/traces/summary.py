@@ -1,0 +1,205 @@
+"""From the events of a trace to its summary: what is nested in what, and which operator and layer a kernel belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy
+
+from ...records import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
+from .events import DATA_LOADING, STEP, Events, Kind, layer_of
+from .nesting import Floats, Nesting, Rows, Table, nest
+
+WAITS = frozenset(
+    f"{maker}{call}"
+    for maker in ("cuda", "hip")
+    for call in ("StreamSynchronize", "DeviceSynchronize", "EventSynchronize", "Memcpy")
+) | {"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"}
+NO_LAUNCHES = ("HostFunc", "Attribute")
+
+
+def summary_of(events: Events) -> TraceSummary:
+    """What a trace says, in figures."""
+    table = Table(events)
+    nesting = nest(table)
+    own, total = _device_times(table, nesting)
+    runtime = table.is_kind(Kind.RUNTIME)
+    waits = runtime & table.is_named(lambda name: name in WAITS)
+    return TraceSummary(
+        name=events.file,
+        span_ms=_span(table.start, table.end) / 1e3,
+        events=events.seen,
+        skipped=events.skipped,
+        steps=int((table.is_kind(Kind.ANNOTATION) & table.is_named(lambda name: name.startswith(STEP))).sum()),
+        has_device=bool(table.is_on_device.any()),
+        operators=_operators(table, nesting, own, total),
+        kernels=_kernels(table, nesting),
+        layers=_layers(table, total),
+        copies=tuple(_copies(events)),
+        device_idle_ratio=_device_idle(table),
+        cpu_idle_ratio=_cpu_idle(table, nesting),
+        data_loading_ms=float(table.length[table.is_named(lambda name: name.startswith(DATA_LOADING))].sum()) / 1e3,
+        synchronisation_ms=float(table.length[waits].sum()) / 1e3,
+        synchronisations=int(waits.sum()),
+        value_reads=_value_reads(table),
+        launches=int((runtime & table.is_named(_is_launch)).sum()),
+    )
+
+
+def _owners(table: Table, nesting: Nesting, rows: Rows) -> Rows:
+    """The operator (or annotation) that started each of these events of the device; -1 where the trace does not say.
+
+    The profiler writes the operator's number onto the kernel. Where it did not, the call of the runtime that launched the kernel
+    leads to the operator around it.
+    """
+    known = numpy.flatnonzero((table.external > 0) & (table.kind <= Kind.OPERATOR))
+    owner = _found(table.external[rows], table.external[known], known)
+    calls = numpy.flatnonzero((table.correlation > 0) & table.is_kind(Kind.RUNTIME))
+    call = _found(table.correlation[rows], table.correlation[calls], calls)
+    around = numpy.where(call >= 0, nesting.parent[call], -1)
+    return numpy.where(owner >= 0, owner, around)
+
+
+def _found(wanted: Rows, numbers: Rows, rows: Rows) -> Rows:
+    """For each wanted number the row that has it, the first of several; -1 where none has."""
+    if not len(rows):
+        return numpy.full(len(wanted), -1)
+    order = numpy.argsort(numbers, kind="stable")
+    place = numpy.minimum(numpy.searchsorted(numbers[order], wanted), len(rows) - 1)
+    found = order[place]
+    return numpy.where((numbers[found] == wanted) & (wanted > 0), rows[found], -1)
+
+
+def _device_times(table: Table, nesting: Nesting) -> tuple[Floats, Floats]:
+    """Time on the device for each event of the CPU: what it started itself, and with all that is nested in it."""
+    own = numpy.zeros(len(table.start))
+    rows = numpy.flatnonzero(table.is_on_device)
+    owners = _owners(table, nesting, rows)
+    numpy.add.at(own, owners[owners >= 0], table.length[rows[owners >= 0]])
+    total = own.copy()
+    sources = at = numpy.flatnonzero(own)
+    while at.size:
+        above = nesting.parent[at]
+        at, sources = above[above >= 0], sources[above >= 0]
+        numpy.add.at(total, at, own[sources])
+    return own, total
+
+
+def _operators(table: Table, nesting: Nesting, own: Floats, total: Floats) -> tuple[TracedOperator, ...]:
+    rows = table.is_kind(Kind.OPERATOR)
+    once = rows & ~nesting.is_again(table)
+    calls = table.count(once)
+    sums = (
+        table.by_name(rows, nesting.own),
+        table.by_name(once, table.length),
+        table.by_name(rows, own),
+        table.by_name(once, total),
+    )
+    columns = [sum_us / 1e3 for sum_us in sums]
+    found = [
+        TracedOperator(
+            name=table.names[name],
+            calls=int(calls[name]),
+            self_ms=float(columns[0][name]),
+            total_ms=float(columns[1][name]),
+            device_self_ms=float(columns[2][name]),
+            device_ms=float(columns[3][name]),
+        )
+        for name in numpy.flatnonzero(calls)
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.self_ms, one.name)))
+
+
+def _layers(table: Table, total: Floats) -> tuple[TracedLayer, ...]:
+    rows = table.is_kind(Kind.LAYER)
+    calls, cpu, device = table.count(rows), table.by_name(rows, table.length), table.by_name(rows, total)
+    found = []
+    for name in numpy.flatnonzero(calls):
+        layer, kind = layer_of(table.names[name])
+        times = {"cpu_ms": float(cpu[name]) / 1e3, "device_ms": float(device[name]) / 1e3}
+        found.append(TracedLayer(layer=layer, type=kind, calls=int(calls[name]), **times))
+    return tuple(sorted(found, key=lambda one: (-one.device_ms, -one.cpu_ms, one.layer)))
+
+
+def _kernels(table: Table, nesting: Nesting) -> tuple[TracedKernel, ...]:
+    rows = table.is_kind(Kind.KERNEL)
+    calls, device = table.count(rows), table.by_name(rows, table.length)
+    layers = _layers_of_kernels(table, nesting, numpy.flatnonzero(rows))
+    found = [
+        TracedKernel(
+            name=table.names[name],
+            calls=int(calls[name]),
+            device_ms=float(device[name]) / 1e3,
+            layer=max(spent, key=spent.__getitem__) if (spent := layers.get(int(name), {})) else None,
+            layer_count=len(spent),
+        )
+        for name in numpy.flatnonzero(calls)
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.device_ms, one.name)))
+
+
+def _layers_of_kernels(table: Table, nesting: Nesting, rows: Rows) -> dict[int, dict[str, float]]:
+    """For each kernel's name the innermost layers that ran it, and the time in each."""
+    owners = _owners(table, nesting, rows)
+    layers = numpy.where(owners >= 0, nesting.layer[owners], -1)
+    rows, layers = rows[layers >= 0], layers[layers >= 0]
+    pairs, which = numpy.unique(table.name[rows].astype(numpy.int64) << 32 | table.name[layers], return_inverse=True)
+    spent = numpy.bincount(which, table.length[rows], len(pairs))
+    found: dict[int, dict[str, float]] = {}
+    for pair, time in zip(pairs.tolist(), spent.tolist(), strict=True):
+        layer = layer_of(table.names[pair & 0xFFFFFFFF])[0]
+        found.setdefault(pair >> 32, {})[layer] = time
+    return found
+
+
+def _copies(events: Events) -> Iterator[TracedCopy]:
+    for direction, (calls, size, length) in sorted(events.copied.items()):
+        yield TracedCopy(direction=direction, calls=int(calls), bytes=int(size), device_ms=length / 1e3)
+
+
+def _device_idle(table: Table) -> float | None:
+    """The share of the span in which no kernel ran, on average over the devices; None where there is no device."""
+    devices = numpy.unique(table.lane[table.is_on_device])
+    span = _span(table.start, table.end)
+    if not len(devices) or not span:
+        return None
+    rows = table.is_kind(Kind.KERNEL)
+    busy = sum(_covered(table.start[one], table.end[one]) for one in (rows & (table.lane == device) for device in devices))
+    return float(numpy.clip(1 - busy / (span * len(devices)), 0, 1))
+
+
+def _cpu_idle(table: Table, nesting: Nesting) -> float | None:
+    """The share of the main thread's span with neither an operator nor a call of the runtime: Python, or nothing at all."""
+    operators = table.is_kind(Kind.OPERATOR)
+    if not operators.any():
+        return None
+    main = int(numpy.bincount(table.lane[operators], nesting.own[operators]).argmax())
+    there = ~table.is_on_device & (table.lane == main)
+    busy = there & (operators | table.is_kind(Kind.RUNTIME))
+    span = _span(table.start[there], table.end[there])
+    return float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1)) if span else None
+
+
+def _span(starts: Floats, ends: Floats) -> float:
+    return float(ends.max() - starts.min())
+
+
+def _covered(starts: Floats, ends: Floats) -> float:
+    """The length of the union of intervals."""
+    if not len(starts):
+        return 0.0
+    order = numpy.argsort(starts, kind="stable")
+    starts, ends = starts[order], numpy.maximum.accumulate(ends[order])
+    before = numpy.concatenate([starts[:1], ends[:-1]])
+    return float(numpy.maximum(ends - numpy.maximum(starts, before), 0).sum())
+
+
+def _value_reads(table: Table) -> int:
+    """How often a tensor's value was asked for as a number: `aten::item` calls `aten::_local_scalar_dense`."""
+    calls = table.count(table.is_kind(Kind.OPERATOR))
+    wanted = ("aten::_local_scalar_dense", "aten::item")
+    return max((int(calls[number]) for number, name in enumerate(table.names) if name in wanted), default=0)
+
+
+def _is_launch(name: str) -> bool:
+    return "Launch" in name and not any(word in name for word in NO_LAUNCHES)

@@ -1,0 +1,216 @@
+"""What a trace says: where the time went, by operator, layer and kernel, and what the device waited for."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .record import Record
+from .text import counted, readable_bytes
+
+if TYPE_CHECKING:
+    import pandas
+
+SHOWN = 15
+WIDEST_NAME = 60
+
+
+class TracedOperator(Record):
+    """An operator: its time on the CPU alone (self) and with what it called (total); the same on the device."""
+
+    name: str
+    calls: int
+    self_ms: float
+    total_ms: float
+    device_self_ms: float = 0.0
+    device_ms: float = 0.0
+
+
+class TracedKernel(Record):
+    """A kernel of the device; `layer` is the one that spent most in it, of `layer_count`."""
+
+    name: str
+    calls: int
+    device_ms: float
+    layer: str | None = None
+    layer_count: int = 0
+
+
+class TracedLayer(Record):
+    """A layer and all that it called; the model itself is the layer ''."""
+
+    layer: str
+    type: str
+    calls: int
+    cpu_ms: float
+    device_ms: float = 0.0
+
+
+class TracedCopy(Record):
+    """Copies in one direction between the host and the device."""
+
+    direction: str
+    calls: int
+    bytes: int
+    device_ms: float
+
+
+class TraceSummary(Record):
+    """A trace in figures: operators by self time, kernels, layers, and what was lost to waiting."""
+
+    name: str
+    span_ms: float
+    events: int
+    skipped: int = 0
+    steps: int = 0
+    is_interrupted: bool = False
+    has_device: bool = False
+    operators: tuple[TracedOperator, ...] = ()
+    kernels: tuple[TracedKernel, ...] = ()
+    layers: tuple[TracedLayer, ...] = ()
+    copies: tuple[TracedCopy, ...] = ()
+    device_idle_ratio: float | None = None
+    cpu_idle_ratio: float | None = None
+    data_loading_ms: float = 0.0
+    synchronisation_ms: float = 0.0
+    synchronisations: int = 0
+    value_reads: int = 0
+    launches: int = 0
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row an operator, as plain numbers, the largest self time first."""
+        import pandas
+
+        rows = [operator.model_dump() for operator in self.operators]
+        return pandas.DataFrame(rows, columns=list(TracedOperator.model_fields)).set_index("name")
+
+    @property
+    def title(self) -> str:
+        """What was traced, and for how long."""
+        stopped = ", stopped early" if self.is_interrupted else ""
+        return f"{self.name} · {self.span_ms:.4g} ms · {self.events:,} events{stopped}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What happened beside the operators; what did not happen is left out."""
+        waits = f"{counted(self.synchronisations, 'call')}, {self.synchronisation_ms:.3g} ms"
+        known = {
+            "device idle": _percent(self.device_idle_ratio),
+            "CPU outside operators": _percent(self.cpu_idle_ratio),
+            "steps": str(self.steps or ""),
+            "data loading": f"{self.data_loading_ms:.3g} ms" if self.data_loading_ms else "",
+            "waiting for the device": waits if self.synchronisations else "",
+            "values read back": str(self.value_reads or ""),
+            "launches": str(self.launches or ""),
+            **{f"copies, {copy.direction}": _copied(copy) for copy in self.copies},
+            "events without a sound time": str(self.skipped or ""),
+        }
+        return {label: fact for label, fact in known.items() if fact}
+
+    def __str__(self) -> str:
+        lines = [self.title, *(f"  {label}: {fact}" for label, fact in self.facts.items())]
+        for heading, rows, count in _tables(self):
+            lines += ["", f"{heading}{_more(len(rows), count)}", *_text_table(rows)]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        parts = (len(self.operators), "operator"), (len(self.kernels), "kernel"), (len(self.layers), "layer")
+        return f"TraceSummary({self.name}: {', '.join(counted(count, word) for count, word in parts if count)})"
+
+    def _repr_html_(self) -> str:
+        facts = " · ".join(html.escape(f"{label}: {fact}") for label, fact in self.facts.items())
+        tables = "".join(_html_table(f"{heading}{_more(len(rows), count)}", rows) for heading, rows, count in _tables(self))
+        return f"<div><p><b>{html.escape(self.title)}</b><br>{facts}</p>{tables}</div>"
+
+
+Row = tuple[str, float, dict[str, str]]  # name, what its bar shows, and further columns
+
+
+def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[Row], int]]:
+    """The heading, the rows to show and how many there are, of each table that has any."""
+    has_device = summary.has_device
+    operators = [(one.name, one.self_ms, _operator_columns(one, has_device=has_device)) for one in summary.operators[:SHOWN]]
+    layers = [
+        (
+            f"{one.layer} ({one.type})".strip(),
+            one.device_ms if has_device else one.cpu_ms,
+            _layer_columns(one, has_device=has_device),
+        )
+        for one in summary.layers[:SHOWN]
+    ]
+    kernels = [(one.name, one.device_ms, _kernel_columns(one)) for one in summary.kernels[:SHOWN]]
+    all_tables = (
+        ("Operators by self time", operators, len(summary.operators)),
+        ("Layers", layers, len(summary.layers)),
+        ("Kernels", kernels, len(summary.kernels)),
+    )
+    return (table for table in all_tables if table[1])
+
+
+def _operator_columns(operator: TracedOperator, *, has_device: bool) -> dict[str, str]:
+    columns = {"calls": str(operator.calls), "self ms": _ms(operator.self_ms), "total ms": _ms(operator.total_ms)}
+    return {**columns, "device ms": _ms(operator.device_ms)} if has_device else columns
+
+
+def _layer_columns(layer: TracedLayer, *, has_device: bool) -> dict[str, str]:
+    columns = {"calls": str(layer.calls), "CPU ms": _ms(layer.cpu_ms)}
+    return {**columns, "device ms": _ms(layer.device_ms)} if has_device else columns
+
+
+def _kernel_columns(kernel: TracedKernel) -> dict[str, str]:
+    others = f" and {kernel.layer_count - 1} more" if kernel.layer_count > 1 else ""
+    layer = {"layer": _clipped(kernel.layer) + others} if kernel.layer is not None else {"layer": "–"}
+    return {"calls": str(kernel.calls), "device ms": _ms(kernel.device_ms), **layer}
+
+
+def _text_table(rows: list[Row]) -> list[str]:
+    cells = [["name", *rows[0][2]], *([_clipped(name), *columns.values()] for name, _, columns in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+
+
+def _html_table(heading: str, rows: list[Row]) -> str:
+    largest = max(value for _, value, _ in rows) or 1.0
+    head = "".join(f'<th style="text-align:right">{html.escape(column)}</th>' for column in rows[0][2])
+    body = "".join(_html_row(name, value / largest, columns) for name, value, columns in rows)
+    return (
+        f'<table><caption style="text-align:left">{html.escape(heading)}</caption><thead><tr><th style="text-align:left">name</th>'
+        f'<th style="width:8em"></th>{head}</tr></thead><tbody>{body}</tbody></table>'
+    )
+
+
+def _html_row(name: str, share: float, columns: dict[str, str]) -> str:
+    bar = f'<div style="width:{100 * share:.1f}%;height:.6em;background:currentColor;opacity:.35"></div>'
+    cells = "".join(f'<td style="text-align:right;white-space:nowrap">{html.escape(cell)}</td>' for cell in columns.values())
+    label = f'<td style="text-align:left" title="{html.escape(name)}">{html.escape(_clipped(name))}</td>'
+    return f"<tr>{label}<td>{bar}</td>{cells}</tr>"
+
+
+def _more(shown: int, count: int) -> str:
+    return f" (the first {shown} of {count})" if shown < count else ""
+
+
+def _clipped(name: str) -> str:
+    """One line of it, both ends: a kernel's name can be pages long, and the names of a family differ at their ends."""
+    line = " ".join(name.split())
+    end = WIDEST_NAME // 3
+    return line if len(line) <= WIDEST_NAME else f"{line[: WIDEST_NAME - end - 1]}…{line[-end:]}"
+
+
+def _copied(copy: TracedCopy) -> str:
+    return f"{copy.calls} of {readable_bytes(copy.bytes)} in all, {copy.device_ms:.3g} ms"
+
+
+def _ms(value: float) -> str:
+    return f"{value:.3f}" if value < 100 else f"{value:.1f}"
+
+
+def _percent(ratio: float | None) -> str:
+    return "" if ratio is None else f"{100 * ratio:.0f}%"
