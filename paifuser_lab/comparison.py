@@ -46,22 +46,29 @@ def compare(
     seconds: float = SECONDS,
     metric: bool = True,
     should_stop: Callable[[], bool] | None = None,
+    on_round: Callable[[int, Comparison], None] | None = None,
     **named: Variant | Recipe,
 ) -> Comparison:
     """Time the baseline and variants in turn and put them side by side.
 
     Whatever has no number of threads of its own runs with each sensible one. Both baselines are shown and speed-ups are
     against the faster; of a variant the faster is shown. A recipe is applied first; one that fails is a row that says why.
-    Ends after `rounds` or `seconds`; when interrupted, what was measured until then is kept.
+    Ends after `rounds` or `seconds`; when interrupted, what was measured until then is kept. `on_round` is told of each round: how
+    many are done, and the latencies so far.
     """
     output = work.output()
     baselines = _baselines(work)
     wanted = [*((_name_of(one), one) for one in variants), *named.items()]
     _check_names([*(one.name for one in baselines), *(name for name, _ in wanted)])
     contenders, failed = _contenders(work, wanted)
-    samples, is_interrupted = _time([*baselines, *contenders], work, rounds, seconds, should_stop)
-    fastest = min(baselines, key=lambda one: samples[one.key].median_ms)
-    machine = hardware()
+
+    def judge(samples: dict[str, Samples]) -> None:
+        if on_round is not None:
+            done = max(len(one.rounds_ms) for one in samples.values())
+            on_round(done, _so_far(work, baselines, contenders, samples))
+
+    samples, is_interrupted = _time([*baselines, *contenders], work, rounds, seconds, should_stop, judge)
+    fastest = _fastest(baselines, samples)
     rows: list[Measurement] = []
     for one in (*baselines, *_faster_of_each(contenders, samples)):
         row, is_stopped = _row_while_patient(one, work, output, samples, fastest, with_metric=metric and not is_interrupted)
@@ -69,13 +76,55 @@ def compare(
         is_interrupted |= is_stopped
     return Comparison(
         workload=work.name,
-        machine=f"{machine.name} · {machine.physical_cores} cores",
+        machine=_machine(),
         baseline=fastest.name,
         metric_name=work.metric_name if metric and work.test is not None else None,
         rounds=max(len(one.rounds_ms) for one in samples.values()),
         is_interrupted=is_interrupted,
         rows=(*rows, *failed),
     )
+
+
+def _so_far(work: Workload, baselines: list[_Contender], contenders: list[_Contender], samples: dict[str, Samples]) -> Comparison:
+    """The latencies of the rounds so far, without what takes time to find out."""
+    fastest = _fastest(baselines, samples)
+    rows = []
+    for one in (*baselines, *_faster_of_each(contenders, samples)):
+        speedup, interval = ratio_of_rounds(samples[fastest.key], samples[one.key])
+        timed = samples[one.key]
+        rows.append(
+            Measurement(
+                name=one.name,
+                steps=_labels(one.variant),
+                threads=one.threads,
+                latency_ms=timed.median_ms,
+                best_ms=timed.best_ms,
+                spread_ms=timed.spread_ms,
+                speedup=speedup,
+                speedup_interval=interval,
+            )
+        )
+    return Comparison(
+        workload=work.name,
+        machine=_machine(),
+        baseline=fastest.name,
+        rounds=max(len(one.rounds_ms) for one in samples.values()),
+        is_interrupted=True,
+        rows=tuple(rows),
+    )
+
+
+def _machine() -> str:
+    machine = hardware()
+    return f"{machine.name} · {machine.physical_cores} cores"
+
+
+def _labels(variant: Variant | None) -> tuple[str, ...]:
+    return tuple(step.label for step in variant.recipe.steps) if variant else ()
+
+
+def _fastest(baselines: list[_Contender], samples: dict[str, Samples]) -> _Contender:
+    return min(baselines, key=lambda one: samples[one.key].median_ms)
 
 
 def _name_of(variant: Variant | Recipe) -> str:
@@ -123,7 +172,12 @@ def _faster_of_each(contenders: list[_Contender], samples: dict[str, Samples]) -
 
 
 def _time(
-    contenders: list[_Contender], work: Workload, rounds: int, seconds: float, should_stop: Callable[[], bool] | None
+    contenders: list[_Contender],
+    work: Workload,
+    rounds: int,
+    seconds: float,
+    should_stop: Callable[[], bool] | None,
+    judge: Callable[[dict[str, Samples]], None],
 ) -> tuple[dict[str, Samples], bool]:
     """Take turns until the rounds, the seconds or somebody's patience end; every contender has been timed equally often."""
     samples: dict[str, Samples] = {}
@@ -134,6 +188,7 @@ def _time(
         try:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
                 shown.advance(doing=f"fastest so far: {min(contenders, key=lambda one: samples[one.key].median_ms).name}")
+                judge(samples)
                 if should_stop is not None and should_stop():
                     return samples, True
         except KeyboardInterrupt:
@@ -183,7 +238,7 @@ def _row(
     variant = one.variant
     return Measurement(
         name=one.name,
-        steps=tuple(step.label for step in variant.recipe.steps) if variant else (),
+        steps=_labels(variant),
         threads=one.threads,
         latency_ms=timed.median_ms,
         best_ms=timed.best_ms,

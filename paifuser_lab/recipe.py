@@ -110,6 +110,17 @@ class Recipe:
     def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
         return Recipe((*self.steps, step), workload=self.workload)
 
+    def with_step(self, step: Step | dict[str, Any] | str) -> Recipe:
+        """The recipe with a step where it belongs: joined to the one of its kind where the two are one, before whatever is last."""
+        new = _step_of(step, "the step")
+        steps = list(self.steps)
+        for index, old in enumerate(steps):
+            if old.kind == new.kind and (joined := old.joined(new)) is not None:
+                steps[index] = joined
+                return Recipe(steps, workload=self.workload)
+        place = len(steps) - (1 if steps and steps[-1].is_last and not new.is_last else 0)
+        return Recipe((*steps[:place], new, *steps[place:]), workload=self.workload)
+
     @overload
     def __getitem__(self, which: int) -> Step: ...
     @overload

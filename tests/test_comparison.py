@@ -82,7 +82,8 @@ def test_a_row_holds_everything_that_was_measured() -> None:
     row, base = measured["fold batch-norm"], measured.rows[0]
     assert row.steps == ("fold batch-norm",) and "folded 1 batch-norm layers" in row.notes
     assert (row.parameters, row.flops) == (3 * 8 * 9 + 8 + 8 * 5 + 5, base.flops) and row.size_bytes == 4 * row.parameters
-    assert row.peak_bytes > row.size_bytes and 0 < row.relative_error < 1e-5 and row.max_error > 0 and base.relative_error == 0
+    assert row.peak_bytes > row.size_bytes and 0 <= row.relative_error < 1e-5 and base.relative_error == 0
+    assert (row.relative_error > 0) is (row.max_error > 0), "rounding may differ or not, with the processor"
     assert row.metric == base.metric == accuracy(work.model, work.test) and measured.metric_name == "accuracy"
     assert row.weights_hash == lab.apply(work, Recipe(["fold"])).weights_hash and base.weights_hash == weights_hash(work.model)
     assert row.build_s > 0 and base.build_s is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -49,6 +49,10 @@ class Backend(Step):
         chosen = "".join(f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin)) if is_on)
         threads = "" if self.threads is None else f" · {counted(self.threads, 'thread')}"
         return f"{self.name}{chosen}{threads}"
+
+    def joined(self, newer: Self) -> Self | None:
+        """Only one engine can answer: the newer."""
+        return newer
 
     def apply(self, draft: Draft) -> None:
         """Build the engine on the example inputs."""

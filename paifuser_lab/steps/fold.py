@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
@@ -40,6 +40,10 @@ class Fold(Step):
     @property
     def label(self) -> str:
         return "fold batch-norm"
+
+    def joined(self, newer: Self) -> Self | None:
+        """Doing it again changes nothing."""
+        return newer
 
     def apply(self, draft: Draft) -> None:
         """Fold what can be folded and say what stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,10 @@ class Layout(Step):
     @property
     def label(self) -> str:
         return "channels last"
+
+    def joined(self, newer: Self) -> Self | None:
+        """Doing it again changes nothing."""
+        return newer
 
     def apply(self, draft: Draft) -> None:
         """Convert the weights once, and the inputs at the door of each call."""

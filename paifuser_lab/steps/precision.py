@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -38,6 +38,11 @@ class Precision(Step):
     def label(self) -> str:
         named = ", ".join(f"{pattern}: {name}" for pattern, name in self.layers.items())
         return " · ".join(part for part in (self.default, named) if part)
+
+    def joined(self, newer: Self) -> Self | None:
+        """The newer default, and the newer choice for each pattern; one that comes again counts as the last."""
+        kept = {pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers}
+        return type(self)(default=newer.default or self.default, layers={**kept, **newer.layers})
 
     def apply(self, draft: Draft) -> None:
         """Convert weights, and put a conversion at the door of every region that changes format."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -57,6 +57,10 @@ class Step(BaseModel):
     def label(self) -> str:
         """The step as a chip shows it."""
         return self.kind
+
+    def joined(self, newer: Self) -> Self | None:
+        """This step and a newer one of its kind as one; None where each has to be done by itself."""
+        return None
 
     def apply(self, draft: Draft) -> None:
         """Change the draft, which is this step's own; an error drops it whole."""
