@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock, get_ident
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from torch.utils import _pytree as pytree
 
 Enter = Callable[[str, Any, Any], None]  # layer, arguments, keyword arguments
 Leave = Callable[[str, Any], None]  # layer, answer
+EnterModel = Callable[[nn.Module], None]
+LeaveModel = Callable[[nn.Module, Any], None]  # module, answer
 FAILED = object()  # the answer of a layer that raised
 
 
@@ -93,6 +96,28 @@ def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
         _uninstall()
 
 
+@contextmanager
+def watching_outermost(enter: EnterModel, leave: LeaveModel) -> Iterator[None]:
+    """Call `enter` and `leave` around every call of any module in this thread that is not made inside another module's call.
+
+    For code whose models are not known beforehand. `watching` may be used inside it, by `enter` too.
+    """
+    here = get_ident()
+    before = _doors.get(here)
+    with _lock:
+        _doors[here] = _Door(enter, leave)
+        _choose_call()
+    try:
+        yield
+    finally:
+        with _lock:
+            if before is None:
+                del _doors[here]
+            else:
+                _doors[here] = before
+            _choose_call()
+
+
 # Module's own call is replaced while anybody watches, in whatever thread, and put back when the last one stops.
 
 
@@ -105,10 +130,13 @@ class _Watcher(NamedTuple):
 _watchers: dict[int, _Watcher] = {}  # by thread
 _lock = Lock()
 _installed = 0
+_is_replaced = False
 _plain_call: Callable[..., Any] = nn.Module.__call__
 
 
 def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    if torch.compiler.is_compiling():  # a compiler that reads along is to see the model, not the watcher
+        return _plain_call(module, *args, **kwargs)
     watcher = _watchers.get(get_ident())
     layer = watcher.names.get(id(module)) if watcher else None
     if watcher is None or layer is None:
@@ -122,21 +150,56 @@ def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return output
 
 
+@dataclass
+class _Door:
+    enter: EnterModel
+    leave: LeaveModel
+    is_inside: bool = False
+
+
+_doors: dict[int, _Door] = {}  # by thread
+
+
+def _call_through_door(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    if torch.compiler.is_compiling():
+        return _plain_call(module, *args, **kwargs)
+    door = _doors.get(get_ident())
+    if door is None or door.is_inside:
+        return _watched_call(module, *args, **kwargs)
+    output = FAILED
+    door.is_inside = True
+    try:
+        door.enter(module)
+        try:
+            output = _watched_call(module, *args, **kwargs)
+        finally:
+            door.leave(module, output)
+    finally:
+        door.is_inside = False
+    return output
+
+
 def _install() -> None:
-    global _installed, _plain_call
+    global _installed
     with _lock:
-        if _installed == 0:
-            _plain_call = nn.Module.__call__
-            nn.Module.__call__ = _watched_call  # type: ignore[method-assign]
         _installed += 1
+        _choose_call()
 
 
 def _uninstall() -> None:
     global _installed
     with _lock:
         _installed -= 1
-        if _installed == 0:
-            nn.Module.__call__ = _plain_call  # type: ignore[method-assign]
+        _choose_call()
+
+
+def _choose_call() -> None:
+    """Put in place what the present watchers need; a door costs those who only watch layers nothing while it is shut."""
+    global _is_replaced, _plain_call
+    if not _is_replaced:
+        _plain_call = nn.Module.__call__
+    _is_replaced = bool(_doors or _installed)
+    nn.Module.__call__ = _call_through_door if _doors else _watched_call if _installed else _plain_call  # type: ignore[method-assign]
 
 
 def _tensors(values: Any) -> list[Tensor]:

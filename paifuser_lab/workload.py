@@ -178,12 +178,25 @@ def running(model: nn.Module) -> Iterator[None]:
     finally:
         for module, flag, buffers in before:
             module.training = flag
-            module._buffers.clear()  # a forward may have put a new tensor, or a new name, in there
-            module._buffers.update(buffers)
+            _put_buffers_back(module, buffers)
         with torch.no_grad():
             for buffer, value in values:
-                if buffer.shape == value.shape and not torch.equal(buffer, value):
+                if buffer.shape == value.shape and not _is_equal(buffer, value):
                     buffer.copy_(value)
+
+
+def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> None:
+    """A forward may have put a new tensor, or a new name, in a buffer's place; compiled script cannot have new names."""
+    if isinstance(module, torch.jit.ScriptModule):
+        for name, buffer in buffers.items():
+            setattr(module, name, buffer)
+        return
+    module._buffers.clear()
+    module._buffers.update(buffers)
+
+
+def _is_equal(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) if one.layout is torch.strided else torch.equal(one.to_dense(), other.to_dense())
 
 
 def changed_buffers(work: Workload) -> tuple[str, ...]:
@@ -193,7 +206,7 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
     with running(work.model):
         inputs(work.model)
         after = dict(work.model.named_buffers())
-        return tuple(name for name, value in before.items() if name not in after or not torch.equal(after[name], value))
+        return tuple(name for name, value in before.items() if name not in after or not _is_equal(after[name], value))
 
 
 def _check_materialised(work: Workload) -> None:

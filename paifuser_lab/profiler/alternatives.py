@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
 from statistics import median
@@ -49,9 +50,19 @@ def try_alternatives(
             break
         covered += spent[key]
         layers = groups[key]
-        tried = tuple(_try(model.get_submodule(layers[0]), seen.given[layers[0]][0], one) for one in _trials(machine))
+        tried = tuple(_tried(model.get_submodule(layers[0]), seen.given[layers[0]][0], machine))
         found |= dict.fromkeys(layers, tried)
     return found
+
+
+def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
+    """What each step does to a layer; nothing is known of one that does not run alone, for want of another argument perhaps."""
+    for trial in _trials(machine):
+        found = None
+        with suppress(Exception):
+            found = _try(module, shape, trial)
+        if found is not None:
+            yield found
 
 
 def _trials(machine: Hardware) -> list[Trial]:

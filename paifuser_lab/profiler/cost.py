@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
 MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
@@ -34,13 +36,15 @@ class Cost(NamedTuple):
 def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
     """What one call of an ATen operator costs."""
     macs = _macs(func, args, kwargs, result)
+    made, read = _tensors(result), _tensors((args, kwargs))
+    if isinstance(func, HigherOrderOperator):
+        return Cost(2 * macs, macs, sum(map(_bytes, read)), sum(map(_bytes, made)))
     if _is_view(func):
         return Cost()
-    made, read = _tensors(result), _tensors((args, kwargs))
     flops = 2 * macs if macs else _other_flops(func, args, read, made)
     name = _name(func)
     if name in GATHERS:
-        return Cost(flops, macs, sum(map(_bytes, made)) + _index_bytes(read), sum(map(_bytes, made)))
+        return Cost(flops, macs, _gathered_bytes(name, read, made) + _index_bytes(read), sum(map(_bytes, made)))
     reads = {id(one): one for one in read}.values()
     is_empty = name.startswith(("empty", "new_empty"))
     overwrites = name in ("copy_", "fill_", "zero_")
@@ -58,10 +62,10 @@ def is_counted_by_torch(name: str) -> bool:
 
 
 def _macs(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    packet = func._overloadpacket
+    packet = getattr(func, "_overloadpacket", func)  # an operator of higher order has none
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result)) // 2
-    count = MACS.get(_name(func))
+    count = None if packet is func else MACS.get(_name(func))
     return int(count(args)) if count else 0
 
 
@@ -80,13 +84,26 @@ def _recurrent(args: Any) -> int:
 
 def _fused_attention(args: Any, weights: tuple[int, ...]) -> int:
     """torch's fused layers: each token times each weight, and every token with every other."""
-    tokens, width = args[0].numel() // args[0].shape[-1], args[0].shape[-1]
-    return int(tokens * sum(args[place].numel() for place in weights) + 2 * tokens * args[0].shape[-2] * width)
+    width = args[0].size(-1)
+    lengths = [one.size(0) for one in args[0].unbind()] if args[0].is_nested else [args[0].shape[-2]] * args[0].shape[0]
+    dense = sum(args[place].numel() for place in weights)
+    return int(sum(length * dense + 2 * length * length * width for length in lengths))
+
+
+def _grouped(args: Any) -> int:
+    """Experts side by side: each row of the first meets the columns of one matrix."""
+    rows, matrices = args[:2]
+    experts = rows.shape[0] if rows.ndim == 3 and matrices.ndim == 2 else 1
+    return int(rows.numel() // experts * matrices.shape[-1])
 
 
 MACS: dict[str, Callable[[Any], int]] = {
     "_scaled_dot_product_flash_attention_for_cpu": _cpu_attention,
     "mkldnn_rnn_layer": _recurrent,
+    "_grouped_mm": _grouped,
+    "mv": lambda args: int(args[0].numel()),
+    "addmv": lambda args: int(args[1].numel()),
+    "dot": lambda args: int(args[0].numel()),
     "_native_multi_head_attention": lambda args: _fused_attention(args, (5, 7)),
     "_transformer_encoder_layer_fwd": lambda args: _fused_attention(args, (3, 5, 14, 16)),
 }
@@ -94,6 +111,8 @@ MACS: dict[str, Callable[[Any], int]] = {
 
 def _other_flops(func: Any, args: Any, read: list[Tensor], made: list[Tensor]) -> int:
     name = _name(func)
+    if name == "_embedding_bag":
+        return int(read[1].numel() * read[0].shape[-1])
     if not made or name.rstrip("_") in MOVES or name in MOVES or name in GATHERS:
         return 0
     for part, an_element in PER_ELEMENT.items():
@@ -119,6 +138,8 @@ def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
 
 def _is_view(func: Any) -> bool:
     returns = func._schema.returns
+    if _name(func) == "_unsafe_view":  # it does not say so, but moves nothing
+        return True
     return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
 
 
@@ -130,13 +151,30 @@ def _tensors(values: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
 
 
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape; where its parts differ in length, that of the longest."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    with _disable_current_modes():  # whoever counts operators is not to see this one
+        parts = [part.shape for part in tensor.unbind()]
+    return (len(parts), *(max(sizes) for sizes in zip(*parts, strict=True)))
+
+
+def _gathered_bytes(name: str, read: list[Tensor], made: list[Tensor]) -> int:
+    """As many bytes as come out; a bag adds up the rows that it takes."""
+    if name != "_embedding_bag":
+        return sum(map(_bytes, made))
+    table, picked = read[:2]
+    return picked.numel() * table.shape[-1] * table.element_size()
+
+
 def _index_bytes(read: list[Tensor]) -> int:
     return sum(_bytes(one) for one in read[1:] if not one.is_floating_point())
 
 
 def _bytes(tensor: Tensor) -> int:
     """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
-    if tensor.layout is not torch.strided:
+    if tensor.layout is not torch.strided or tensor.is_nested:
         return tensor.numel() * tensor.element_size()
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
     return prod(sizes) * tensor.element_size() if tensor.numel() else 0

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..errors import ForwardError, MeasureError
+from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
 from ..progress import Progress, progress
@@ -70,17 +70,22 @@ def profile_in_turn(
             _check_gradients(workload_of(subject))
     sights = [_first_look(subject, threads) for subject in subjects]
     whole = [one for one in sights if one.failure is None]
-    with progress("profiling", runs + 3 * len(whole)) as shown:
+    with progress("profiling", runs + 3 * len(whole)) as shown, torch.random.fork_rng(devices=_devices(whole)):
         try:
             _time_in_turn(whole, runs, seconds, shown, should_stop)
             for sight in whole:
                 _look_closer(sight, shown, backward=backward)
         except KeyboardInterrupt:
-            if not all(one.runs and one.operators.calls for one in whole):
+            if not whole or not all(one.runs and one.plain_ms for one in whole):
                 raise
             for sight in whole:
                 sight.is_interrupted = True
     return [profile_of(one) for one in sights]
+
+
+def _devices(sights: list[Sight]) -> list[torch.device]:
+    """The devices whose random numbers are to be as they were."""
+    return list({one.work.device for one in sights if one.work.device.type == "cuda"})
 
 
 def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
@@ -162,28 +167,41 @@ def _look_closer(sight: Sight, shown: Progress, *, backward: bool) -> None:
         shown.advance(doing="memory")
         sight.alternatives = try_alternatives(work.model, sight.operators, sight.runs[-1].own_ms, sight.machine)
         shown.advance(doing="alternatives")
-        for _ in range(BACKWARD_RUNS if backward else 0):
-            sight.backward.append(_backward_ms(sight))
+        if backward:
+            _look_back(sight)
         shown.advance(doing="gradients")
 
 
-def _backward_ms(sight: Sight) -> dict[str, float]:
-    """The gradients of one training step, whose loss is the mean square of the answer; no gradient is kept."""
+def _look_back(sight: Sight) -> None:
+    """A few training steps; the first is not watched: what is compiled is compiled anew for training there."""
     model = sight.work.model
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    modes = [(module, module.training) for module in model.modules()]
+    model.train()
+    try:
+        _training_step(sight)()
+        for _ in range(BACKWARD_RUNS):
+            sight.backward.append(backward_by_layer(record_run(model, _training_step(sight), sight.work.device)))
+    except MeasureError:
+        raise
+    except Exception as error:
+        raise MeasureError(
+            f"{sight.work.name} runs, but not a training step of it ({first_line(error).rstrip('.')}); profile it without backward=True."
+        ) from error
+    finally:
+        for module, flag in modes:
+            module.training = flag
+
+
+def _training_step(sight: Sight) -> Callable[[], None]:
+    """The gradients of a loss that is the mean square of the answer; none of them is kept."""
+    weights = [weight for weight in sight.work.model.parameters() if weight.requires_grad]
     call = sight.fresh_call()
 
     def step() -> None:
         with torch.enable_grad():
             torch.autograd.grad(_surrogate_loss(call()), weights, allow_unused=True)
 
-    modes = [(module, module.training) for module in model.modules()]
-    model.train()
-    try:
-        return backward_by_layer(record_run(model, step, sight.work.device))
-    finally:
-        for module, flag in modes:
-            module.training = flag
+    return step
 
 
 def _check_gradients(work: Workload) -> None:

@@ -11,16 +11,18 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import HigherOrderOperator
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ..locate import watching
-from .cost import Cost, cost_of
+from .cost import Cost, cost_of, shape_of
 
 Key = tuple[str, str]  # layer, operator
 
@@ -53,8 +55,8 @@ def watch_operators(
     """
     found = Operators() if found is None else found
     with torch.compiler.set_stance("force_eager"):
-        for _ in range(runs + 1):
-            _run_once(model, fresh_call(), found, is_count=not found.entered)
+        for turn in range(runs + 1):
+            _run_once(model, fresh_call(), found, is_count=turn == 0)
     return found
 
 
@@ -87,12 +89,18 @@ def _note_answer(found: Operators, layer: str, output: Any) -> None:
         return
     found.answers[layer] = _shapes(tensors)
     found.dtypes[layer] = str(tensors[0].dtype).removeprefix("torch.")
-    if tensors[0].ndim == 4 and tensors[0].is_contiguous(memory_format=torch.channels_last):
+    if _is_channels_last(tensors[0]):
         found.channels_last.add(layer)
 
 
+def _is_channels_last(tensor: Tensor) -> bool:
+    """Whether it can only be that: with one channel, or one pixel, both layouts are the same."""
+    is_image = not tensor.is_nested and tensor.layout is torch.strided and tensor.ndim == 4
+    return is_image and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+
+
 def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(one.shape) for one in _tensors(values))
+    return tuple(shape_of(one) for one in _tensors(values))
 
 
 def _tensors(values: Any) -> list[Tensor]:
@@ -100,7 +108,9 @@ def _tensors(values: Any) -> list[Tensor]:
 
 
 class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds up what each operator costs; composite operators are taken apart as torch's own counter does."""
+    """Adds up what each operator costs."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, layers: list[str], found: Operators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -109,11 +119,8 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._overloadpacket not in flop_registry:
-            with self:
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
+        if (answer := _taken_apart(self, func, args, kwargs)) is not NotImplemented:
+            return answer
         result = func(*args, **kwargs)
         key = (self.layers[-1], operator_name(func))
         self.found.calls[key] += 1
@@ -134,6 +141,10 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up how long each operator takes."""
+
+    supports_higher_order_operators = True
+
     def __init__(self, layers: list[str], found: Operators) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers
@@ -141,12 +152,36 @@ class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if (answer := _taken_apart(self, func, args, kwargs)) is not NotImplemented:
+            return answer
         began = time.perf_counter_ns()
         result = func(*args, **kwargs)
         self.spent_ms[self.layers[-1], operator_name(func)] += (time.perf_counter_ns() - began) / 1e6
         return result
 
 
+def _taken_apart(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
+    """The answer of an operator that is made of others, which the mode then sees; NotImplemented of one that runs whole."""
+    if func is torch.ops.higher_order.cond:
+        holds, if_so, if_not, operands = args
+        with mode:
+            return (if_so if holds else if_not)(*operands)
+    if not _is_composite(func):
+        return NotImplemented
+    with mode:
+        return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    """Whether torch itself runs other operators in its stead; `func.decompose` would also rewrite operators that run whole."""
+    if isinstance(func, HigherOrderOperator) or func._overloadpacket in flop_registry:
+        return False
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
 def operator_name(func: Any) -> str:
     """An operator as a row names it: 'aten::add.Tensor' is 'add', another library's keeps its namespace."""
+    if isinstance(func, HigherOrderOperator):
+        return str(func.__name__)
     return str(func._schema.name).removeprefix("aten::")

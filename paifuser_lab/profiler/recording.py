@@ -103,7 +103,7 @@ def kernels_by_layer(events: list[Event]) -> dict[str, dict[str, tuple[int, floa
     started = _device_work(events)
     found: dict[str, dict[str, tuple[int, float]]] = defaultdict(dict)
     for event, layers in with_layers(events):
-        for kernel in started.pop(event.number, ()) if event.number else ():
+        for kernel in _started_by(event, started):
             layer = layers[-1] if layers else ""
             calls, spent = found[layer].get(kernel.name, (0, 0.0))
             found[layer][kernel.name] = (calls + 1, spent + kernel.ms)
@@ -121,11 +121,17 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
             if not back or back[-1].end_ns <= event.start_ns or back[-1].thread != event.thread:
                 back.append(event)
                 spent[owner.get(event.sequence, "")] += 0.0 if started else event.ms
-        elif layers and event.sequence >= 0:
-            owner[event.sequence] = layers[-1]  # the operator that came last is the one whose gradient bears the number
+        elif event.sequence >= 0:
+            # the operator that came last is the one whose gradient bears the number
+            owner[event.sequence] = layers[-1] if layers else ""
         if started and back and event.start_ns < back[-1].end_ns and event.thread == back[-1].thread:
-            spent[owner.get(back[-1].sequence, "")] += sum(one.ms for one in started.pop(event.number, ()))
+            spent[owner.get(back[-1].sequence, "")] += sum(one.ms for one in _started_by(event, started))
     return dict(spent)
+
+
+def _started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
+    """The work that an operator started; a call of the driver, which has a link itself, is numbered apart from operators."""
+    return started.pop(event.number, []) if event.number and not event.link else []
 
 
 def _device_work(events: list[Event]) -> dict[int, list[Event]]:

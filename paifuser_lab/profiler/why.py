@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 from statistics import median
 from typing import Any
 
@@ -18,6 +19,7 @@ from .since import compared_reasons
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
 MATTERS = 0.002  # of the whole; below that a layer is only summed up
 SLOW_PATH = 0.25  # of the roof, without the calling being to blame
+A_REAL_OPERATOR = 20  # times what calling the smallest costs; operators set themselves up, and below that it is all they do
 FASTER_FORMAT = 1.3
 CLEARLY = 1.1  # times faster, before a change of a layer is called a help
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
@@ -64,6 +66,8 @@ def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """By what it is bound, and how far it is from there."""
     share = row.roof_share or 0.0
+    if _is_slow_path(profile, row):
+        return
     if row.verdict == "compute" and row.gflops:
         yield Reason(
             topic="roof",
@@ -90,14 +94,16 @@ def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """Far from every limit, the cost of calling included: what ran is a slow path."""
-    if row.roof_share is None or row.roof_share > SLOW_PATH or row.overhead_ms > row.self_ms / 2 or not _matters(profile, row):
+    if not _is_slow_path(profile, row):
         return
     around = [one.self_ms for one in profile if one.kind.startswith("Conv") and one.layer != row.layer]
-    beside = f" and costs {row.self_ms / median(around):.1f} times the model's middle convolution" if around else ""
+    times = row.self_ms / (median(around) or row.self_ms) if around else 0.0
+    beside = f" and costs {times:.1f} times the model's middle convolution" if times > 1 else ""
     names = " and ".join(one.name for one in sorted(row.operators, key=lambda one: -one.ms)[:1])
     yield Reason(
         topic="slow path",
-        sentence=f"A slow path: {names} reaches {row.roof_share:.0%} of the roof over it{beside}, though calling it costs next to nothing.",
+        sentence=f"A slow path: {names} moves {readable_bytes(row.moved_bytes)} at {row.gbs or 0.0:.3g} GB/s and computes "
+        f"{row.gflops or 0.0:.3g} GFLOP/s, {row.roof_share:.1%} of what {_device(profile)}{beside}; calling it is not to blame.",
     )
 
 
@@ -122,6 +128,8 @@ def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         return
     before = profile[row.reads_from[0]]
     readers = [one.layer for one in profile if before.layer in one.reads_from]
+    if max(before.calls, row.calls) > 1:
+        return
     if before.kind.startswith(NORMALISED) and readers == [row.layer]:
         sentence = f"It only scales what '{before.layer}' gives, by numbers known beforehand: folded into it, it costs nothing."
         yield Reason(topic="folding", sentence=sentence, step={"fold": {}}, saves_ms=row.self_ms, basis="estimated")
@@ -154,9 +162,7 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         spent = sum(one.ms for one in copies)
         if spent > 0.1 * max(row.self_ms, 1e-9) and spent > MATTERS * profile.total_ms:
             names = ", ".join(dict.fromkeys(one.name for one in copies))
-            sentence = (
-                f"{spent:.3g} ms go into copies {place} it ({names}): a change of layout or of number format that nobody needs."
-            )
+            sentence = f"{spent:.3g} ms go into copies {place} it ({names}): they compute nothing, and only change layout or number format."
             yield Reason(topic="conversion", sentence=sentence)
     sources = [profile[one] for one in row.reads_from if one in profile]
     if any(one.is_channels_last != row.is_channels_last and _is_image(one) and _is_image(row) for one in sources):
@@ -169,7 +175,7 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 def _width(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """Channels that do not fill the hardware's step."""
-    step, channels = profile.vector_width, row.weight_shape[0] if len(row.weight_shape) > 1 else 0
+    step, channels = profile.vector_width, _output_channels(row)
     if row.verdict != "compute" or channels % step == 0 or not _matters(profile, row):
         return
     full = -(-channels // step) * step
@@ -269,9 +275,26 @@ def _device(profile: Profile) -> str:
     return f"{counted(profile.threads, 'thread')} can do here" if profile.device == "cpu" else "the device can do"
 
 
+def _is_slow_path(profile: Profile, row: LayerProfile) -> bool:
+    far = row.roof_share is not None and row.roof_share < SLOW_PATH
+    calls = sum(one.calls for one in row.operators)
+    is_work = row.self_ms > calls * A_REAL_OPERATOR * profile.operator_us / 1e3
+    return far and is_work and row.overhead_ms < row.self_ms / 2 and _matters(profile, row)
+
+
 def _matters(profile: Profile, row: LayerProfile) -> bool:
     return row.self_ms > MATTERS * profile.total_ms
 
 
 def _is_image(row: LayerProfile) -> bool:
-    return bool(row.output_shapes) and len(row.output_shapes[0]) == 4
+    """Whether it gives images whose layout can be told: with one channel, or one pixel, both are the same."""
+    shape = row.output_shapes[0] if row.output_shapes else ()
+    return len(shape) == 4 and shape[1] > 1 and prod(shape[2:]) > 1
+
+
+def _output_channels(row: LayerProfile) -> int:
+    """How many channels a layer with a weight gives; 0 for others."""
+    if len(row.weight_shape) < 2:
+        return 0
+    is_transposed = "Transpose" in row.kind and len(row.output_shapes) == 1
+    return row.output_shapes[0][2 - len(row.weight_shape) - 1] if is_transposed else row.weight_shape[0]

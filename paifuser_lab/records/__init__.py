@@ -5,19 +5,45 @@ A record is a pydantic model; `save` and `load` go through JSON with the record'
 
 from __future__ import annotations
 
+from .batch_sweep import BatchRow, BatchSweep
+from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
+from .explanation import Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
+from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
 from .record import Record
+from .side_by_side import LayerPair, SideBySide
 from .text import counted, readable_bytes, readable_count
+from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
 
 __all__ = [
     "Accelerator",
+    "Alternative",
+    "BatchRow",
+    "BatchSweep",
     "Ceiling",
+    "Check",
+    "Checklist",
     "Comparison",
+    "Explanation",
     "Hardware",
+    "Kernel",
+    "LayerPair",
+    "LayerProfile",
     "Measurement",
+    "OperatorProfile",
+    "Point",
+    "Profile",
+    "Reason",
     "Record",
+    "Roofline",
+    "SideBySide",
     "StepReport",
+    "TraceSummary",
+    "TracedCopy",
+    "TracedKernel",
+    "TracedLayer",
+    "TracedOperator",
     "counted",
     "readable_bytes",
     "readable_count",

@@ -47,9 +47,14 @@ class Explanation(Record):
     reasons: tuple[Reason, ...]
 
     @property
+    def advice(self) -> tuple[Reason, ...]:
+        """The reasons that advise a step which would help."""
+        return tuple(one for one in self.reasons if one.step and (one.saves_ms is None or one.saves_ms > 0))
+
+    @property
     def steps(self) -> tuple[dict[str, dict[str, Any]], ...]:
         """The steps that would help, ready for a recipe; each once."""
-        found = [reason.step for reason in self.reasons if reason.step and (reason.saves_ms is None or reason.saves_ms > 0)]
+        found = [reason.step for reason in self.advice if reason.step]
         return tuple(step for index, step in enumerate(found) if step not in found[:index])
 
     def advising(self, step: str) -> Reason:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .text import readable_bytes, readable_count
@@ -60,8 +61,8 @@ def cells(row: LayerProfile, profile: Profile) -> dict[str, str]:
     """What is told of a layer."""
     return {
         "calls": "" if row.calls in (0, 1) else f"{row.calls} ×",
-        "self ms": _ms(row.self_ms),
-        "total ms": _ms(row.total_ms),
+        "self ms": _ms(row.self_ms, profile),
+        "total ms": _ms(row.total_ms, profile),
         "share": f"{row.share:.1%}",
         "FLOPs": readable_count(row.total_flops) if row.total_flops else "",
         "weights": readable_count(row.total_parameters) if row.total_parameters else "",
@@ -83,8 +84,8 @@ def pieces(row: LayerProfile, profile: Profile) -> Iterator[tuple[OperatorProfil
                 one,
                 {
                     "kind": "operator" if one.calls == 1 else f"operator, {one.calls} ×",
-                    "self ms": _ms(one.ms),
-                    "total ms": _ms(one.ms),
+                    "self ms": _ms(one.ms, profile),
+                    "total ms": _ms(one.ms, profile),
                     "share": f"{one.ms / (profile.total_ms or 1.0):.1%}",
                     "FLOPs": readable_count(one.flops) if one.flops else "",
                     "moved": readable_bytes(one.read_bytes + one.written_bytes),
@@ -97,8 +98,10 @@ def failure(profile: Profile) -> list[str]:
     return [f"stopped: {profile.failure}"] if profile.failure else []
 
 
-def _ms(value: float) -> str:
-    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+def _ms(value: float, profile: Profile) -> str:
+    """With as many decimals in every row, so that a column can be read down."""
+    places = next((places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1)
+    return f"{value:.{places}f}"
 
 
 def _reached(row: LayerProfile) -> str:
@@ -116,64 +119,131 @@ def _bound(row: LayerProfile, profile: Profile) -> str:
     return f"{row.verdict}{far}"
 
 
-# The tree in a notebook: nested <details>, in columns of fixed width, in the colours of the page around it.
+# The tree in a notebook: nested <details> in columns of fixed width, in the colours of the page around it. Where the page is narrow,
+# columns that matter less give way; each row's tooltip keeps them.
 
-STYLE = """<style>
-.pf-profile { font-size: 12px; line-height: 1.5; overflow-x: auto; }
-.pf-profile .pf-row { display: grid; grid-template-columns: minmax(18em, 1fr) 9em 9em 5em 4em 5em 5em 6em 6em 8em 8em 11em;
-  column-gap: 0.8em; min-width: 96em; white-space: nowrap; padding: 1px 4px; }
-.pf-profile .pf-row > span { overflow: hidden; text-overflow: ellipsis; text-align: right; font-variant-numeric: tabular-nums; }
-.pf-profile .pf-row > .pf-left { text-align: left; }
-.pf-profile .pf-head { font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }
-.pf-profile summary { cursor: pointer; list-style: none; }
-.pf-profile summary::-webkit-details-marker { display: none; }
-.pf-profile .pf-row:hover { background: rgba(128, 128, 128, 0.12); }
-.pf-profile details > summary .pf-name::before { content: "▸ "; }
-.pf-profile details[open] > summary .pf-name::before { content: "▾ "; }
-.pf-profile .pf-leaf .pf-name::before { content: "\\2003"; }
-.pf-profile .pf-bar { background: linear-gradient(rgba(0, 114, 178, 0.35) 0 0) no-repeat left / var(--pf-share) 100%; }
-.pf-profile .pf-faint { opacity: 0.65; }
-.pf-profile p { margin: 0.3em 0; }
-</style>"""
+SHAPES = {"compute": "●", "memory": "■", "overhead": "▲"}  # as on the roofline, so that colour is not the only sign
+HTML_COLUMNS = {  # each with its width in em, and how wide the tree must be for it
+    "total ms": (5.5, 0),
+    "share": (4, 0),
+    "self ms": (5, 0),
+    "FLOPs": (5, 620),
+    "weights": (5, 790),
+    "moved": (5.5, 620),
+    "peak": (5.5, 970),
+    "output": (9, 1090),
+    "reached": (8, 970),
+    "bound by": (9, 0),
+}
+KIND = (8, 790)
 
 
 def profile_html(profile: Profile) -> str:
-    """The tree with bars, open where the time goes."""
-    heads = "".join(f"<span>{html.escape(key)}</span>" for key in COLUMNS)
-    notes = [*failure(profile), profile.accuracy]
+    """The tree with bars, open where the time goes; its title above, how it was measured below."""
+    notes = "".join(f'<p class="pf-faint">{html.escape(note)}</p>' for note in [*failure(profile), profile.accuracy])
+    return f'<div class="pf-profile"><p><b>{html.escape(profile.title)}</b></p>{profile_tree(profile)}{notes}</div>'
+
+
+def profile_tree(profile: Profile) -> str:
+    """The tree alone, for a page that has its own title; it folds by mouse and by keyboard."""
+    heads = "".join(f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in HTML_COLUMNS)
     return (
-        f'{STYLE}<div class="pf-profile" role="tree" aria-label="layers of {html.escape(profile.workload)}">'
-        f"<p><b>{html.escape(profile.title)}</b></p>"
-        f'<div class="pf-row pf-head"><span class="pf-left">layer</span><span class="pf-left">kind</span>{heads}</div>'
-        f"{_branch(profile, profile.root, 0)}"
-        + "".join(f'<p class="pf-faint">{html.escape(note)}</p>' for note in notes)
-        + "</div>"
+        f'<style>{tree_style()}</style><div class="pf-tree" role="list" aria-label="layers of {html.escape(profile.workload)}">'
+        f'<div class="pf-row pf-head" aria-hidden="true"><span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
+        f"{heads}</div>{_branch(profile, profile.root, 0)}</div>"
     )
+
+
+def tree_style() -> str:
+    """The tree's rules; columns leave one after the other as the tree gets narrower."""
+    columns = {"kind": KIND, **HTML_COLUMNS}
+    limits = sorted({limit for _, limit in columns.values()}, reverse=True)
+    rules = [f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, limits[0])}; }}"]
+    for limit, below in pairwise(limits):
+        gone = ", ".join(f".pf-tree .pf-{_slug(key)}" for key, (_, wide) in columns.items() if wide == limit)
+        grid = f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, below)}; }}"
+        rules.append(f"@container pf-tree (max-width: {limit}px) {{ {gone} {{ display: none; }} {grid} }}")
+    return STYLE + "\n".join(rules)
+
+
+def _grid(columns: dict[str, tuple[float, int]], limit: int) -> str:
+    return "minmax(12em, 1fr) " + " ".join(f"{width}em" for width, wide in columns.values() if wide <= limit)
+
+
+def _slug(key: str) -> str:
+    return key.replace(" ", "-").lower()
+
+
+STYLE = """
+.pf-tree { container: pf-tree / inline-size; font-size: 12px; line-height: 1.5; }
+.pf-tree .pf-row { display: grid; column-gap: 0.7em; white-space: nowrap; padding: 1px 4px; }
+.pf-tree .pf-row > span { overflow: hidden; text-overflow: ellipsis; text-align: right; font-variant-numeric: tabular-nums; }
+.pf-tree .pf-row > .pf-left, .pf-tree .pf-row > .pf-bound-by { text-align: left; }
+.pf-tree .pf-head { font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }
+.pf-tree summary { cursor: pointer; list-style: none; }
+.pf-tree summary::-webkit-details-marker { display: none; }
+.pf-tree summary:focus-visible { outline: 2px solid #2b8fd0; outline-offset: -2px; }
+.pf-tree .pf-row:hover { background: rgba(128, 128, 128, 0.12); }
+.pf-tree .pf-name { padding-left: calc(1.1em * var(--pf-depth, 0)); }
+.pf-tree details > summary .pf-name::before { content: "▸ "; }
+.pf-tree details[open] > summary .pf-name::before { content: "▾ "; }
+.pf-tree .pf-leaf .pf-name::before { content: "\\2003"; }
+.pf-tree .pf-row > .pf-total-ms { padding-right: 3px;
+  background: linear-gradient(rgba(50, 140, 205, 0.42) 0 0) no-repeat left / var(--pf-share, 0) 82%; }
+.pf-tree .pf-compute { color: #0f7fc0; } .pf-tree .pf-memory { color: #d55e00; } .pf-tree .pf-overhead { color: #c2699a; }
+.pf-tree .pf-kind, .pf-tree .pf-operator, .pf-profile .pf-faint { opacity: 0.7; }
+.pf-profile p { margin: 0.3em 0; }
+"""
 
 
 def _branch(profile: Profile, row: LayerProfile, depth: int) -> str:
     name = name_of(row, profile) + (f" ({row.calls} ×)" if row.calls > 1 else "")
-    line = _line(name, row.kind, cells(row, profile), row.share, depth, title=f"{row.layer or profile.workload} {row.detail}")
+    spoken = _spoken(row, profile)
+    line = _line(name, row.kind, _html_cells(row, profile))
+    style = f"--pf-depth:{depth};--pf-share:{min(1.0, row.share):.1%}"
     below = profile.children(row.layer)
     if not below:
-        return f'<div class="pf-row pf-leaf" role="treeitem">{line}</div>'
-    between = "".join(
-        f'<div class="pf-row pf-leaf pf-faint" role="treeitem">'
-        f"{_line(f'+ {one.name}', piece['kind'], piece, one.ms / (profile.total_ms or 1.0), depth + 1, title=one.name)}</div>"
-        for one, piece in pieces(row, profile)
-    )
+        return f'<div class="pf-row pf-leaf" role="listitem" style="{style}" title="{spoken}">{line}</div>'
     inside = "".join(_branch(profile, child, depth + 1) for child in below)
     is_open = " open" if row.share > OPEN_SHARE else ""
-    return f'<details{is_open}><summary class="pf-row" role="treeitem">{line}</summary>{inside}{between}</details>'
-
-
-def _line(name: str, kind: str, told: dict[str, str], share: float, depth: int, *, title: str) -> str:
-    first = f'<span class="pf-left pf-name" style="padding-left:{1.1 * depth:.1f}em" title="{html.escape(title)}">{html.escape(name)}</span>'
-    bar = f"--pf-share: {min(1.0, share):.1%}"
-    rest = "".join(
-        f'<span class="pf-bar" style="{bar}">{html.escape(told.get(key, ""))}</span>'
-        if key == "total ms"
-        else f"<span>{html.escape(told.get(key, ''))}</span>"
-        for key in COLUMNS
+    return (
+        f'<div role="listitem"><details{is_open}><summary class="pf-row" style="{style}" title="{spoken}">{line}</summary>'
+        f'<div role="list">{inside}{_between(profile, row, depth + 1)}</div></details></div>'
     )
-    return f'{first}<span class="pf-left pf-faint">{html.escape(kind)}</span>{rest}'
+
+
+def _between(profile: Profile, row: LayerProfile, depth: int) -> str:
+    """What a container ran itself, between its layers."""
+    found = []
+    for one, piece in pieces(row, profile):
+        style = f"--pf-depth:{depth};--pf-share:{min(1.0, one.ms / (profile.total_ms or 1.0)):.1%}"
+        told = {key: html.escape(text) for key, text in piece.items()}
+        line = _line(f"+ {one.name}", piece["kind"], told)
+        found.append(f'<div class="pf-row pf-leaf pf-operator" role="listitem" style="{style}">{line}</div>')
+    return "".join(found)
+
+
+def _spoken(row: LayerProfile, profile: Profile) -> str:
+    """A row in one sentence: what points at it reads, and what is read out."""
+    told = cells(row, profile)
+    output = f" gives {told['output']}" if told["output"] else ""
+    facts = [f"{told['total ms']} ms with all below it, {told['share']} of the time", f"{told['self ms']} ms itself"]
+    facts += [f"{told[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if told[key]]
+    facts += [told["reached"]] if told["reached"] else []
+    facts += [f"bound by {told['bound by']}"] if told["bound by"] else []
+    return html.escape(f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip() + f"{output}: {', '.join(facts)}")
+
+
+def _html_cells(row: LayerProfile, profile: Profile) -> dict[str, str]:
+    """The cells, escaped; what binds a layer by its sign, and how near the roof it comes."""
+    told = {key: html.escape(text) for key, text in cells(row, profile).items()}
+    if told["bound by"] and row.verdict:
+        share = f" {row.roof_share:.0%}" if row.verdict != "overhead" and row.roof_share is not None else ""
+        told["bound by"] = f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i> {row.verdict}{share}'
+    return told
+
+
+def _line(name: str, kind: str, told: dict[str, str]) -> str:
+    """A row's cells; `told` is escaped already. Spaces keep them apart where styles are stripped."""
+    first = f'<span class="pf-left pf-name">{html.escape(name)}</span> <span class="pf-left pf-kind">{html.escape(kind)}</span>'
+    return first + "".join(f' <span class="pf-{_slug(key)}">{told.get(key, "")}</span>' for key in HTML_COLUMNS)
