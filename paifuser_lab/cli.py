@@ -23,6 +23,8 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
+WORDS = ("name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by")  # columns that are read, not compared
+
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]
 Name = Annotated[str, typer.Argument(help="A model's name (see `paifuser-lab models`), hf:TYPE, or package.module:function.")]
@@ -99,11 +101,44 @@ def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure a
 
 
 @app.command()
-def profile(model: Name) -> None:
-    """Not yet: a model's time, memory and bytes, layer by layer."""
-    raise PaifuserError(
-        f"Profiling {model} layer by layer is not there yet; `paifuser-lab plan {model}` says what makes it faster."
-    )
+def profile(
+    model: Name,
+    depth: Annotated[int, typer.Option(help="How deep the printed tree goes.", min=0)] = 2,
+    backward: Annotated[bool, typer.Option("--backward", help="Also time the gradients of a training step.")] = False,
+    layer: Annotated[str, typer.Option(help="Explain this layer instead of the costliest.")] = "",
+    seconds: Annotated[float, typer.Option(help="Time for the repeated runs.")] = 10.0,
+    batch: Annotated[int | None, typer.Option(help="The batch size, for a model of ours.", min=1)] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file; it works offline.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard.")] = None,
+) -> None:
+    """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
+    from . import profiler
+    from .loading import load
+
+    work = load(model, batch=batch) if batch else load(model)
+    seen = profiler.profile(work, backward=backward, seconds=seconds)
+    asked = [layer] if layer else ["", *(row.layer for row in seen.costliest(3) if row.layer)]
+    explained = [profiler.explain(seen, one) for one in asked]
+    _print_table(seen.title, seen.table(depth))
+    typer.echo(seen.accuracy + "\n")
+    typer.echo("\n\n".join(map(str, explained)))
+    if save is not None:
+        seen.save(save)
+    if html is not None:
+        _write_page(html, seen, explained)
+    if trace is not None:
+        profiler.trace(work, trace)
+    if seen.failure:
+        raise PaifuserError(seen.failure)
+
+
+@app.command("trace")
+def trace_(path: Annotated[Path, typer.Argument(help="A saved trace (.json or .json.gz), also one made elsewhere.")]) -> None:
+    """Sum up a trace of torch's profiler: operators, kernels, layers, idle time, data loading."""
+    from .profiler import read_trace
+
+    typer.echo(str(read_trace(path)))
 
 
 @app.command()
@@ -176,6 +211,29 @@ def bench_models(
         measured.save(json)
 
 
+@bench.command("profile")
+def bench_profile(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+) -> None:
+    """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
+    from .bench.profile import bench as measure
+
+    measured = measure(tuple(names or ()))
+    _print_table(measured.title, measured.table())
+    typer.echo(measured.summary)
+    if json is not None:
+        measured.save(json)
+
+
+def _write_page(path: Path, seen: Any, explained: list[Any]) -> None:
+    from ._files import write_text
+    from .figures.page import html_report
+
+    write_text(path, html_report(seen, explained))
+    typer.echo(f"report in {path}")
+
+
 def _finish(out: Path) -> None:
     from .records import Comparison
 
@@ -200,9 +258,7 @@ def _print_table(title: str, rows: list[dict[str, str]]) -> None:
 
     table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
     for key in rows[0]:
-        table.add_column(
-            key, justify="left" if key in ("name", "recipe", "model", "device", "note", "best") else "right", overflow="fold"
-        )
+        table.add_column(key, justify="left" if key in WORDS else "right", overflow="fold")
     for row in rows:
         table.add_row(*(_escaped(value) for value in row.values()))
     _console().print(table)

@@ -27,8 +27,8 @@ def row(layer: str, kind: str = "Conv2d", ms: float = 1.0, **facts: Any) -> Laye
     return LayerProfile(layer=layer, kind=kind, **(usual | facts))
 
 
-def operator(name: str, ms: float, calls: int = 1) -> OperatorProfile:
-    return OperatorProfile(name=name, calls=calls, ms=ms)
+def operator(name: str, ms: float, calls: int = 1, **facts: int) -> OperatorProfile:
+    return OperatorProfile(name=name, calls=calls, ms=ms, **facts)
 
 
 def profile(*rows: LayerProfile, **facts: Any) -> Profile:
@@ -137,13 +137,26 @@ def test_a_norm_that_cannot_be_folded_is_not_advised_to_be(rows: tuple[LayerProf
 
 
 def activation(**facts: Any) -> LayerProfile:
-    return row("relu", "ReLU", verdict="memory", macs=0, flops=25_000, reads_from=("conv",), **facts)
+    relu = operator("relu", 1.0, flops=25_000, read_bytes=100_000, written_bytes=100_000)
+    return row("relu", "ReLU", verdict="memory", macs=0, flops=25_000, reads_from=("conv",), operators=(relu,), **facts)
 
 
 def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
     reason = only(explain(profile(row("conv"), activation()), "relu"), "fusion")
     assert "reads and writes 200 kB" in reason.sentence and "fused with 'conv'" in reason.sentence
     assert (reason.step, reason.saves_ms, reason.basis) == (BACKEND, 1.0, "estimated")
+
+
+def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
+    add = operator("add", 0.4, flops=25_000, read_bytes=200_000, written_bytes=100_000)
+    block = row("block", "Block", 0.5, verdict="memory", operators=(add, operator("view", 0.1)), macs=0)
+    reason = explain(profile(block, row("block.conv"), row("head")), "block").advising("backend")
+    assert (reason.topic, reason.saves_ms) == ("fusion", 0.4)
+
+
+def test_savings_of_several_steps_are_said_to_overlap() -> None:
+    assert "overlap" in topics(explain(profile(*normalised(), activation().model_copy(update={"reads_from": ("norm",)}))))
+    assert "overlap" not in topics(explain(profile(*normalised())))
 
 
 def test_two_sources_or_real_work_are_no_matter_of_fusion() -> None:

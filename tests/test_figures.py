@@ -9,7 +9,17 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.figures import DRAWERS
 from paifuser_lab.figures.style import DARK, LIGHT
-from paifuser_lab.records import Ceiling, Record
+from paifuser_lab.records import (
+    BatchRow,
+    BatchSweep,
+    Ceiling,
+    LayerPair,
+    LayerProfile,
+    Profile,
+    Record,
+    SideBySide,
+    TraceSummary,
+)  # fmt: skip
 
 
 def row(name, latency, interval, **more):
@@ -33,7 +43,27 @@ HARDWARE = lab.Hardware(
     memory_bytes=1,
     ceilings=(Ceiling(threads=1, fp32_gflops=9, bandwidth_gbs=2),),
 )
-RECORDS = {"Comparison": COMPARISON, "Hardware": HARDWARE}
+LAYER = LayerProfile(
+    layer="conv", kind="Conv2d", self_ms=2, total_ms=2, share=1.0, flops=10**8, read_bytes=10**6, verdict="compute"
+)
+PROFILE = Profile(
+    workload="net", machine="a machine", threads=1, ceiling=HARDWARE.ceilings[0], latency_ms=2, latency_spread_ms=(2, 2),
+    rounds_ms=(2,), slowdown_while_profiling=0.1, watching_us=1, call_us=1, operator_us=1,
+    layers=(LayerProfile(layer="", kind="Net", total_ms=2, share=1.0), LAYER),
+)  # fmt: skip
+ROW = LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=1)
+RECORDS = {
+    "BatchSweep": BatchSweep(
+        workload="net", machine="a machine", threads=1, memory_limit_bytes=9, plateau=0.85, knee=1, reason="the only one",
+        rows=(BatchRow(batch=1, latency_ms=2.0, spread_ms=(2, 2), throughput_per_s=500.0, peak_bytes=8),),
+    ),
+    "Comparison": COMPARISON,
+    "Hardware": HARDWARE,
+    "Profile": PROFILE,
+    "Roofline": PROFILE.roofline,
+    "SideBySide": SideBySide(before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)),
+    "TraceSummary": TraceSummary(name="run.json", span_ms=3.0, events=2),
+}  # fmt: skip
 
 
 def test_every_drawer_is_tried_here():

@@ -11,8 +11,13 @@ from .style import Drawing
 __all__ = ["Drawing", "figure"]
 
 DRAWERS = {
+    "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
     "Hardware": ".hardware:draw",
+    "Profile": ".profile:draw",
+    "Roofline": ".roofline:draw",
+    "SideBySide": ".side_by_side:draw",
+    "TraceSummary": ".trace:draw",
 }
 
 

@@ -8,11 +8,13 @@ import io
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ..progress import is_static
+from .svg import inline_svg
 
 
 class Theme(NamedTuple):
@@ -24,19 +26,48 @@ class Theme(NamedTuple):
     main: str
     good: str
     bad: str
+    compute: str
+    memory: str
+    overhead: str
+    soft: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Each colour's name as a CSS variable; one colour has one name in every theme."""
+        return {colour: f"--pf-{name}" for name, colour in reversed(self._asdict().items())}
+
+    @property
+    def css(self) -> str:
+        """The colours as CSS, for a page whose drawings follow its theme."""
+        return "".join(f"--pf-{name}:{colour};" for name, colour in self._asdict().items())
+
+    def of(self, bound: str | None) -> str:
+        """The colour of what binds a layer."""
+        return {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}.get(bound or "", self.faint)
 
 
-LIGHT = Theme("#ffffff", "#1a1a1a", "#8a8f94", "#0072b2", "#00795a", "#c2410c")
-DARK = Theme("#111111", "#e8e8e8", "#7d848b", "#56b4e9", "#2bc196", "#e69f00")
+LIGHT = Theme("#ffffff", "#1a1a1a", "#8a8f94", "#0072b2", "#00795a", "#c2410c", "#0072b2", "#d55e00", "#cc79a7", "#5c6166")
+DARK = Theme("#111111", "#e8e8e8", "#7d848b", "#56b4e9", "#2bc196", "#e69f00", "#56b4e9", "#e69f00", "#d48fb8", "#a9afb5")
 
 
 class Drawing(Figure):
     """A figure that shows itself in a notebook, without pyplot, in the theme that the notebook has.
 
-    In static mode it is a plain picture, which every site shows.
+    In static mode it is a plain picture, which every site shows. `hover` holds what is told of a mark, by the mark's gid: a drawing
+    with such texts shows as SVG.
     """
 
     redraw: Callable[..., Drawing] | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.hover: dict[str, str] = {}
+
+    def tell(self, mark: Artist, text: str) -> None:
+        """Have a mark say something when it is pointed at."""
+        gid = f"mark-{len(self.hover)}"
+        mark.set_gid(gid)
+        self.hover[gid] = text
 
     def png(self) -> bytes:
         """The figure as a picture."""
@@ -44,12 +75,22 @@ class Drawing(Figure):
         self.savefig(picture, format="png", dpi=120, facecolor=self.get_facecolor())
         return picture.getvalue()
 
+    def svg(self) -> str:
+        """The figure as SVG for a page: names on hover, in the light theme's colours unless the page sets `--pf-ink` and the others."""
+        return inline_svg(self, self.hover, LIGHT.variables)
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_static() or self.redraw is None:
             return {"image/png": self.png(), "text/plain": repr(self)}
+        if self.hover:
+            return {"text/html": self._html_with_hover(), "text/plain": repr(self)}
         dark, label = self.redraw(dark=True), str(self.get_label())
         images = _image(self.png(), "light", label) + _image(dark.png(), "dark", label, style="display:none")
         return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
+
+    def _html_with_hover(self) -> str:
+        plain = _image(self.png(), "plain", str(self.get_label()))
+        return f'{HOVER_SWITCH}{plain}<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
 
     def __repr__(self) -> str:
         return f"Drawing({self.get_label()})"
@@ -59,6 +100,11 @@ class Drawing(Figure):
 THEME_SWITCH = (
     '<style>[data-jp-theme-light="false"] .pf-figure-light { display: none !important; }'
     '[data-jp-theme-light="false"] .pf-figure-dark { display: inline !important; }</style>'
+)
+# A notebook that is not trusted loses the style and the SVG, and keeps the plain picture.
+HOVER_SWITCH = (
+    "<style>.pf-figure-plain { display: none !important; } .pf-figure-svg { display: block !important; }"
+    f'[data-jp-theme-light="false"] .pf-figure-svg {{ {DARK.css} }}</style>'
 )
 
 
@@ -79,7 +125,7 @@ def blank(title: str, *, height: float, dark: bool) -> tuple[Drawing, Axes, Them
     FigureCanvasAgg(drawing)
     drawing.set_label(title)
     axes = drawing.add_subplot(facecolor=theme.paper)
-    drawing.suptitle(title, x=0.01, ha="left", color=theme.ink, fontsize=10)
+    drawing.suptitle(title, x=0.01, ha="left", color=theme.ink, fontsize=10, parse_math=False)
     axes.tick_params(colors=theme.ink, labelsize=9, length=0)
     for name, spine in axes.spines.items():
         spine.set_visible(name == "bottom")

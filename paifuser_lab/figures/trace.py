@@ -16,7 +16,7 @@ def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
     stacks = _stacks(summary)
     operators = sorted(summary.operators, key=lambda one: -_own(one, summary))[:SHOWN]
     height = 1.0 + 0.42 * len(stacks) + 0.36 * len(operators)
-    title = _clipped(summary.title, 90).replace("$", r"\$")  # a dollar sign would begin a formula
+    title = _clipped(summary.title, 90)  # a dollar sign would begin a formula
     drawing, axes, theme = blank(title, height=height, dark=dark)
     widest = max([_own(one, summary) for one in operators], default=0.0) or 1.0
     for place, (label, busy) in enumerate(stacks):

@@ -34,6 +34,7 @@ SECONDS = 10.0
 FEWEST_RUNS = 5
 OPERATOR_RUNS = 5
 BACKWARD_RUNS = 5
+SLOW_MS = 500.0  # a model that takes longer is not called more often than it must be
 
 
 def profile(
@@ -98,7 +99,8 @@ def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
         return _broken(work, threads or own or thread_choices()[-1], machine, failure)
     sight = Sight(work, threads or own or _faster_threads(work), machine)
     with running(work.model), with_threads(sight.threads):
-        sight.operators = watch_operators(work.model, sight.fresh_call, runs=OPERATOR_RUNS)
+        once_ms = _wall_ms(sight.fresh_call(), work.device)
+        sight.operators = watch_operators(work.model, sight.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS)
     return sight
 
 
@@ -121,9 +123,12 @@ def _faster_threads(work: Workload) -> int:
     best = dict.fromkeys(choices, float("inf"))
     inputs = work.inputs.clone()
     with running(work.model):
-        for count in choices * 2:
-            with with_threads(count):
-                best[count] = min(best[count], *(_wall_ms(lambda: inputs(work.model), work.device) for _ in range(3)))
+        for _ in range(3):
+            for count in choices:
+                with with_threads(count):
+                    best[count] = min(best[count], *(_wall_ms(lambda: inputs(work.model), work.device) for _ in range(2)))
+            if max(best.values()) > SLOW_MS:
+                break
     return min(best, key=lambda count: best[count])
 
 

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from ..errors import MeasureError
-from ..records import Explanation, LayerProfile, Profile, Reason, counted, readable_bytes
+from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted, readable_bytes
 from .since import compared_reasons
 
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
@@ -21,6 +21,7 @@ MATTERS = 0.002  # of the whole; below that a layer is only summed up
 SLOW_PATH = 0.25  # of the roof, without the calling being to blame
 A_REAL_OPERATOR = 20  # times what calling the smallest costs; operators set themselves up, and below that it is all they do
 FASTER_FORMAT = 1.3
+MOSTLY = 0.8
 CLEARLY = 1.1  # times faster, before a change of a layer is called a help
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
 NORMALISED = ("Conv", "Linear")
@@ -45,7 +46,7 @@ def explain(profile: Profile, layer: str = "", *, against: Profile | None = None
         kind=row.kind,
         ms=row.total_ms if below else row.self_ms,
         share=row.share,
-        reasons=(*changed, *(_where(profile, row) if below else []), *(summed or own)),
+        reasons=(*changed, *(_where(profile, row) if below else []), *(summed or own), *_overlap(summed)),
     )
 
 
@@ -136,21 +137,25 @@ def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 
 def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """Pointwise work that passes over memory once more, where the layer before it had the numbers at hand."""
-    pointwise = row.operators and row.macs == 0 and 0 < row.flops <= 2 * row.moved_bytes and not row.kind.startswith("BatchNorm")
-    if (
-        not pointwise
-        or profile.children(row.layer)
-        or len(row.reads_from) != 1
-        or "Pool" in row.kind
-        or row.verdict == "overhead"
-    ):
+    """Pointwise work that passes over memory once more, where whoever came before it had the numbers at hand."""
+    if row.verdict == "overhead" or row.kind.startswith("BatchNorm") or "Pool" in row.kind:
         return
-    sentence = (
-        f"It reads and writes {readable_bytes(row.moved_bytes)} for {row.flops / max(row.moved_bytes, 1):.2g} operations a byte; fused with "
-        f"'{row.reads_from[0] or profile.workload}', whose answer it takes, it would move nothing."
+    passes = [one for one in row.operators if one.macs == 0 and 0 < one.flops <= 2 * (one.read_bytes + one.written_bytes)]
+    is_container = bool(profile.children(row.layer))
+    if not passes or not (is_container or (len(row.reads_from) == 1 and row.macs == 0)):
+        return
+    moved = sum(one.read_bytes + one.written_bytes for one in passes)
+    names = ", ".join(one.name for one in passes)
+    what = f"Between its layers, {names}" if is_container else "It"
+    before = "the layers before" if is_container else f"'{row.reads_from[0] or profile.workload}', whose answer it takes,"
+    yield Reason(
+        topic="fusion",
+        sentence=f"{what} reads and writes {readable_bytes(moved)} for {sum(one.flops for one in passes) / max(moved, 1):.2g} "
+        f"operations a byte; fused with {before} it would move nothing.",
+        step=_graph_engine(profile),
+        saves_ms=sum(one.ms for one in passes) if is_container else row.self_ms,
+        basis="estimated",
     )
-    yield Reason(topic="fusion", sentence=sentence, step=_graph_engine(profile), saves_ms=row.self_ms, basis="estimated")
 
 
 def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -261,8 +266,20 @@ class _Worth:
             sentence=f"{topics}: {counted(len(winners), 'layer')} ({names} ms{more}){less}.",
             step=self.step,
             saves_ms=sum(saves.values()),
-            basis="measured" if set(saves) == set(self.measured) else "estimated",
+            basis=self._basis(saves),
         )
+
+    def _basis(self, saves: dict[str, float]) -> Basis:
+        """Measured where all of it was, mostly where little is left to guessing."""
+        measured, whole = sum(abs(ms) for ms in self.measured.values()), sum(abs(ms) for ms in saves.values())
+        if set(saves) == set(self.measured):
+            return "measured"
+        return "mostly measured" if measured > MOSTLY * whole else "estimated"
+
+
+def _overlap(steps: list[Reason]) -> Iterator[Reason]:
+    if sum(one.saves_ms is not None and one.saves_ms > 0 for one in steps) > 1:
+        yield Reason(topic="overlap", sentence="Different steps may save the same milliseconds: their savings do not add up.")
 
 
 def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:

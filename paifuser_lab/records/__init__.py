@@ -8,7 +8,7 @@ from __future__ import annotations
 from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
-from .explanation import Explanation, Reason
+from .explanation import Basis, Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
 from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
 from .record import Record
@@ -19,6 +19,7 @@ from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceS
 __all__ = [
     "Accelerator",
     "Alternative",
+    "Basis",
     "BatchRow",
     "BatchSweep",
     "Ceiling",

@@ -10,7 +10,7 @@ from .record import Record
 if TYPE_CHECKING:
     import pandas
 
-Basis = Literal["measured", "estimated"]
+Basis = Literal["measured", "mostly measured", "estimated"]
 
 
 class Reason(Record):

@@ -192,6 +192,7 @@ STYLE = """
   background: linear-gradient(rgba(50, 140, 205, 0.42) 0 0) no-repeat left / var(--pf-share, 0) 82%; }
 .pf-tree .pf-compute { color: #0f7fc0; } .pf-tree .pf-memory { color: #d55e00; } .pf-tree .pf-overhead { color: #c2699a; }
 .pf-tree .pf-kind, .pf-tree .pf-operator, .pf-profile .pf-faint { opacity: 0.7; }
+.pf-tree .pf-operator .pf-kind { opacity: 1; }
 .pf-profile p { margin: 0.3em 0; }
 """
 

@@ -1,0 +1,150 @@
+"""What profiling costs, how well its rows add up, and whether its FLOPs are torch's: over the zoo, and for a model of 1,000 layers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import PaifuserError
+from ..figures import figure
+from ..loading import load, models
+from ..machine import hardware
+from ..measure import flops
+from ..profiler import profile
+from ..profiler.cost import is_counted_by_torch
+from ..progress import progress
+from ..records import Profile, Record
+from ..workload import Workload, running
+
+LAYERS = 1000
+
+
+class ProfileRow(Record):
+    """What profiling one model took and gave."""
+
+    model: str
+    layers: int
+    threads: int
+    latency_ms: float
+    slowdown_while_profiling: float
+    rows_to_latency: float
+    flops: int
+    torch_flops: int
+    profile_s: float
+
+
+class ProfileBench(Record):
+    """What `paifuser-lab bench profile` measured."""
+
+    machine: str
+    rows: tuple[ProfileRow, ...]
+    thousand_layers_s: float | None = None
+    thousand_layers_drawn_s: float | None = None
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return f"profiling on {self.machine}"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a model."""
+        rows = [
+            {
+                "model": f"{row.model} ({row.threads}t)",
+                "layers": str(row.layers),
+                "latency ms": f"{row.latency_ms:.3g}",
+                "slower while profiling": f"{row.slowdown_while_profiling:+.1%}",
+                "rows' sum / latency": f"{row.rows_to_latency:.3f}",
+                "FLOPs as torch's": "equal" if row.flops == row.torch_flops else f"{row.flops / row.torch_flops:.4f} ×",
+                "seconds": f"{row.profile_s:.1f}",
+            }
+            for row in self.rows
+        ]
+        return rows or [{"model": "nothing was measured"}]
+
+    @property
+    def summary(self) -> str:
+        """The model of 1,000 layers."""
+        if self.thousand_layers_s is None or self.thousand_layers_drawn_s is None:
+            return ""
+        return (
+            f"{LAYERS:,} tiny layers: ten runs and all else in {self.thousand_layers_s:.2f} s, "
+            f"drawn as a tree and as a figure in {self.thousand_layers_drawn_s:.2f} s"
+        )
+
+
+def bench(names: tuple[str, ...]) -> ProfileBench:
+    """Profile models one after another; one that fails is noted and the others go on."""
+    chosen = names or tuple(name for name in models() if "-tiny" not in name and "-digits" not in name and "-streets" not in name)
+    rows: list[ProfileRow] = []
+    failures: dict[str, str] = {}
+    with progress("models", len(chosen) + 1) as shown:
+        for name in chosen:
+            try:
+                rows.append(_row(load(name)))
+            except PaifuserError as error:
+                failures[name] = str(error)
+            except KeyboardInterrupt:
+                break
+            shown.advance(doing=name)
+        profiled_s, drawn_s = _thousand_layers()
+    return ProfileBench(
+        machine=hardware().name,
+        rows=tuple(rows),
+        thousand_layers_s=profiled_s,
+        thousand_layers_drawn_s=drawn_s,
+        failures=failures,
+    )
+
+
+def _row(work: Workload) -> ProfileRow:
+    taken, seen = _seconds(lambda: profile(work))
+    with running(work.model):
+        counted = flops(work.model, lambda model: work.inputs.clone()(model))
+    ours = sum(one.flops for row in seen for one in row.operators if is_counted_by_torch(one.name))
+    return ProfileRow(
+        model=work.name,
+        layers=len(seen),
+        threads=seen.threads,
+        latency_ms=seen.latency_ms,
+        slowdown_while_profiling=seen.slowdown_while_profiling,
+        rows_to_latency=seen.rows_to_latency,
+        flops=ours,
+        torch_flops=counted,
+        profile_s=taken,
+    )
+
+
+class _Chain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(LAYERS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def _thousand_layers() -> tuple[float, float]:
+    """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as a notebook would."""
+    work = Workload(_Chain(), torch.randn(1, 8), name="chain")
+    profiled_s, seen = _seconds(lambda: profile(work, runs=10))
+    drawn_s, _ = _seconds(lambda: _draw(seen))
+    return profiled_s, drawn_s
+
+
+def _draw(seen: Profile) -> None:
+    seen._repr_html_()
+    figure(seen).png()
+
+
+def _seconds(call: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = call()
+    return time.perf_counter() - began, result

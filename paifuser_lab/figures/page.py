@@ -1,0 +1,150 @@
+"""A profile as one page that needs nothing else: no network, no script; it follows the reader's light or dark."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from ..records import Ceiling, Explanation, Profile, Reason, readable_bytes, readable_count
+from ..records.profile_text import profile_tree
+from . import profile as profile_figure
+from . import roofline as roofline_figure
+from .style import DARK, LIGHT
+
+Fact = tuple[str, str, str]  # its name, its number, and what is said beside it
+
+# Whatever a model's text may contain, a browser that reads this loads nothing and runs nothing.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def html_report(profile: Profile, explanations: Sequence[Explanation] = (), *, title: str | None = None) -> str:
+    """A profile as a page of HTML that works offline: figures, the tree of layers, and the explanations that it is given."""
+    heading = title or profile.workload
+    figures = [profile_figure.draw(profile).svg()] + (
+        [roofline_figure.draw(profile.roofline).svg()] if profile.roofline.points else []
+    )
+    sections = [
+        _header(profile, heading),
+        *([f'<p class="alarm" role="alert">stopped: {html.escape(profile.failure)}</p>'] if profile.failure else []),
+        _section("Where the time goes", f'<div class="pair">{"".join(f"<figure>{one}</figure>" for one in figures)}</div>'),
+        *([_section("Why, and what would help", _explained(explanations))] if explanations else []),
+        _section("Layers", profile_tree(profile)),
+        _section("How it was measured", _measured(profile)),
+    ]
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(heading)} · profile</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        f"<style>{STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
+    )
+
+
+def _header(profile: Profile, heading: str) -> str:
+    facts = "".join(
+        f"<div><dt>{html.escape(name)}</dt><dd><b>{html.escape(number)}</b> <small>{html.escape(beside)}</small></dd></div>"
+        for name, number, beside in _facts(profile)
+    )
+    root = profile.root
+    outputs = ", ".join("×".join(map(str, shape)) or "1" for shape in root.output_shapes)
+    named = profile.workload if heading != profile.workload else ""
+    told = " · ".join(one for one in (named, root.kind, f"gives {outputs}" if outputs else "", f"{len(profile)} layers") if one)
+    threads = f"{profile.threads} thread{'' if profile.threads == 1 else 's'}" if profile.device == "cpu" else profile.device
+    machine = f'<span class="chip">{html.escape(f"{profile.machine} · {threads}")}</span>'
+    stopped = " · stopped early" if profile.is_interrupted else ""
+    return f"<header><h1>{html.escape(heading)}</h1><p>{html.escape(told + stopped)} {machine}</p><dl>{facts}</dl></header>"
+
+
+def _facts(profile: Profile) -> list[Fact]:
+    root, (low, high) = profile.root, profile.latency_spread_ms
+    found = [("latency", f"{profile.latency_ms:.3g} ms", f"{low:.3g}–{high:.3g}")]
+    if root.backward_total_ms:
+        found.append(("backward", f"{root.backward_total_ms:.3g} ms", ""))
+    if root.total_parameters:
+        found.append(("parameters", readable_count(root.total_parameters), ""))
+    if root.total_flops:
+        found.append(("FLOPs", readable_count(root.total_flops), _rate(root.total_flops, profile)))
+    if root.total_bytes:
+        found.append(("moved", readable_bytes(root.total_bytes), ""))
+    if root.peak_bytes:
+        found.append(("peak memory", readable_bytes(root.peak_bytes), ""))
+    return found
+
+
+def _rate(flops: int, profile: Profile) -> str:
+    return f"{flops / profile.latency_ms / 1e6:.3g} GFLOP/s" if profile.latency_ms else ""
+
+
+def _section(name: str, content: str) -> str:
+    return f'<section aria-label="{name}"><h2>{name}</h2>{content}</section>'
+
+
+def _explained(explanations: Iterable[Explanation]) -> str:
+    return f'<div class="cards">{"".join(map(_card, explanations))}</div>'
+
+
+def _card(explanation: Explanation) -> str:
+    name = explanation.layer or explanation.workload
+    reasons = "".join(map(_reason, explanation.reasons)) or "<li>Nothing more is known of it.</li>"
+    return (
+        f"<article{'' if explanation.layer else ' class=whole'}><h3>{html.escape(name)} <small>{html.escape(explanation.kind)}</small>"
+        f"<span>{explanation.ms:.3g} ms <small>{explanation.share:.1%}</small></span></h3><ul>{reasons}</ul></article>"
+    )
+
+
+def _reason(reason: Reason) -> str:
+    advice = f' <b class="advice">→ {html.escape(reason.advice)}</b>' if reason.step else ""
+    return f"<li>{html.escape(reason.sentence)}{advice}</li>"
+
+
+def _measured(profile: Profile) -> str:
+    rounds = f"{len(profile.rounds_ms)} rounds, the middle half within {_span(profile)}" if profile.rounds_ms else ""
+    lines = [profile.accuracy, rounds, _ceilings(profile.ceiling)]
+    return "".join(f'<p class="dim">{html.escape(line[:1].upper() + line[1:])}.</p>' for line in lines if line)
+
+
+def _span(profile: Profile) -> str:
+    low, high = profile.latency_spread_ms
+    return f"{low:.3g}–{high:.3g} ms"
+
+
+def _ceilings(ceiling: Ceiling) -> str:
+    rates = [
+        ("fp32", ceiling.fp32_gflops),
+        ("bf16", ceiling.bf16_gflops),
+        ("fp16", ceiling.fp16_gflops),
+        ("int8", ceiling.int8_gops),
+    ]
+    told = ", ".join(f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}" for name, rate in rates if rate)
+    return f"the roofs: {told}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
+
+
+STYLE = (
+    f"""
+:root {{ color-scheme: light dark; {LIGHT.css} --line: #e3e5e8; --good: #00704f; --raised: #f7f8f9; }}
+@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css} --line: #2b3036; --good: #2bc196; --raised: #191c1f; }} }}
+"""
+    + """
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 14px 20px 28px; max-width: 1360px; background: var(--pf-paper); color: var(--pf-ink);
+  font: 13px/1.45 system-ui, "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
+header { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 28px; padding-bottom: 10px;
+  border-bottom: 1px solid var(--line); align-items: end; }
+h1 { font-size: 19px; margin: 0; overflow-wrap: anywhere; }
+header p { margin: 0; grid-column: 1; color: var(--pf-soft); overflow-wrap: anywhere; }
+dl { grid-column: 2; grid-row: 1 / span 2; display: flex; flex-wrap: wrap; gap: 4px 22px; margin: 0; }
+dt { color: var(--pf-soft); font-size: 11px; } dd { margin: 0; white-space: nowrap; } dd b { font-size: 16px; }
+small { color: var(--pf-soft); font-size: 11px; font-weight: 400; }
+.chip { display: inline-block; border: 1px solid var(--line); border-radius: 10px; padding: 0 8px; }
+h2 { font-size: 13px; margin: 18px 0 6px; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 12px 24px; align-items: start; }
+figure { margin: 0; } figure svg { display: block; } svg [id*="mark-"]:hover { opacity: 0.75; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 10px; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: 8px 12px; background: var(--raised); min-width: 0; }
+article.whole { grid-column: 1 / -1; }
+h3 { display: flex; gap: 8px; align-items: baseline; font-size: 13px; margin: 0 0 4px; overflow-wrap: anywhere; }
+h3 span { margin-left: auto; white-space: nowrap; }
+ul { margin: 0; padding-left: 1.1em; } li { margin: 2px 0; overflow-wrap: anywhere; } .advice { color: var(--good); }
+.dim { color: var(--pf-soft); margin: 2px 0; } .alarm { border-left: 3px solid var(--pf-bad); padding: 2px 10px; overflow-wrap: anywhere; }
+@media (max-width: 900px) { header { grid-template-columns: minmax(0, 1fr); } dl { grid-column: 1; grid-row: auto; margin-top: 6px; } }
+"""
+)

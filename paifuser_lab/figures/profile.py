@@ -1,0 +1,170 @@
+"""Where a model's time goes: its parts in the order in which they run, and the layers that take most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..records import LayerProfile, Profile
+from .sheet import BOUNDS, MARGIN, ROW, SMALL, WIDTH, Sheet, decimals
+from .style import Drawing
+
+SHOWN = 12
+MOST_PARTS = 32
+LARGE = 0.34  # a part above this share of the time is shown as what it is made of
+NAMES, BARS = 2.3, (2.45, 4.5)
+MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # where columns end, and where the words begin
+
+
+class Part(NamedTuple):
+    """A stretch of the model: a layer with all below it, or what a container ran itself; its milliseconds by what binds them."""
+
+    layer: str
+    is_whole: bool
+    ms: dict[str | None, float]
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.ms.values())
+
+
+def draw(profile: Profile, *, dark: bool = False) -> Drawing:
+    """A strip from front to back on top, the costliest layers below, the others summed in a line."""
+    rows = [row for row in profile.costliest(SHOWN) if row.self_ms > 0]
+    left = [row for row in profile if row not in rows and row.self_ms > 0]
+    sheet = Sheet(profile.title, height=1.32 + ROW * (len(rows) + bool(left)), dark=dark)
+    _draw_strip(sheet, profile, y=0.16)
+    _draw_legend(sheet, profile, y=0.66)
+    _draw_head(sheet, y=1.02)
+    widest = max((max(row.self_ms, row.self_spread_ms[1]) for row in rows), default=1.0)
+    for place, row in enumerate(rows):
+        _draw_row(sheet, profile, row, 1.26 + ROW * place, widest=widest, places=decimals(rows[0].self_ms))
+    if left:
+        _draw_rest(sheet, profile, left, 1.26 + ROW * len(rows), places=decimals(rows[0].self_ms))
+    return sheet.drawing
+
+
+def told(row: LayerProfile, profile: Profile) -> str:
+    """What a layer says of itself when it is pointed at."""
+    lines = [
+        f"{row.layer or profile.workload} ({row.kind})",
+        f"{row.self_ms:.4g} ms itself, {row.self_ms / (profile.total_ms or 1.0):.1%} of the time",
+    ]
+    if row.gflops:
+        lines.append(f"{row.gflops:.3g} GFLOP/s")
+    if row.gbs:
+        lines.append(f"{row.gbs:.3g} GB/s")
+    if row.intensity:
+        lines.append(f"{row.intensity:.3g} FLOP/byte")
+    if row.verdict:
+        share = row.roof_share if row.verdict != "overhead" else None
+        lines.append(f"bound by {row.verdict}" + (f", {share:.0%} of the roof" if share else ""))
+    return "\n".join(lines)
+
+
+def parts(profile: Profile) -> list[Part]:
+    """The model cut into stretches: its children, and what large ones are made of, in the order in which they run."""
+    found = [("", False), *((child.layer, True) for child in profile.children(""))]
+    while True:
+        large = [name for name, whole in found if whole and profile.children(name) and profile[name].share > LARGE]
+        fitting = [name for name in large if len(found) + len(profile.children(name)) <= MOST_PARTS]
+        if not fitting:
+            break
+        name = max(fitting, key=lambda one: profile[one].share)
+        place = found.index((name, True))
+        found[place : place + 1] = [(name, False), *((child.layer, True) for child in profile.children(name))]
+    stretches = [
+        Part(name, whole, _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]))
+        for name, whole in found
+    ]
+    return [part for part in stretches if part.total_ms > 0]
+
+
+def _by_bound(rows: Iterable[LayerProfile]) -> dict[str | None, float]:
+    found: dict[str | None, float] = {}
+    for row in rows:
+        found[row.verdict] = found.get(row.verdict, 0.0) + row.self_ms
+    return found
+
+
+def _draw_strip(sheet: Sheet, profile: Profile, y: float) -> None:
+    """The whole model as one bar, part after part, each part by what binds it."""
+    stretches = parts(profile)
+    scale = (WIDTH - 2 * MARGIN) / (sum(part.total_ms for part in stretches) or 1.0)
+    x = MARGIN
+    for part in stretches:
+        _draw_part(sheet, profile, part, (x, y), scale)
+        if part.is_whole:
+            _label(sheet, x, y + 0.22, part.layer, part.total_ms * scale)
+        x += part.total_ms * scale
+
+
+def _draw_part(sheet: Sheet, profile: Profile, part: Part, at: tuple[float, float], scale: float) -> None:
+    (x, y), width = at, part.total_ms * scale
+    gap = min(0.015, width / 4)
+    share = part.total_ms / (profile.total_ms or 1.0)
+    told = (
+        f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}: {part.total_ms:.4g} ms, {share:.1%} of the time"
+    )
+    for bound in (*BOUNDS, None):
+        ms = part.ms.get(bound, 0.0)
+        if ms > 0:
+            piece = ms / part.total_ms * (width - gap)
+            sheet.bar(x, y, piece, 0.24, bound, f"{told}\n{ms:.4g} ms bound by {bound or 'nothing known'}")
+            x += piece
+
+
+def _label(sheet: Sheet, x: float, y: float, layer: str, width: float) -> None:
+    """A part's path under it, or the end of the path, or nothing, as there is room."""
+    for name in (layer, layer.rpartition(".")[2]):
+        mark = sheet.write(x + width / 2, y, name, size=SMALL, side="center")
+        if sheet.width_of(mark) <= width - 0.06:
+            return
+        mark.remove()
+
+
+def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
+    """What the colours mean, and how much of the time each binds."""
+    by_bound, soft = _by_bound(profile), sheet.theme.soft
+    x = MARGIN + sheet.width_of(sheet.write(MARGIN, y, "bound by", size=SMALL, colour=soft)) + 0.12
+    for bound in BOUNDS:
+        sheet.bar(x, y, 0.22, 0.12, bound)
+        share = by_bound.get(bound, 0.0) / (profile.total_ms or 1.0)
+        mark = sheet.write(x + 0.28, y, f"{bound} {share:.0%}", size=SMALL)
+        x += 0.28 + sheet.width_of(mark) + 0.2
+    sheet.write(WIDTH - MARGIN, y, "above: front to back, as it runs", size=SMALL, side="right", colour=soft)
+
+
+def _draw_head(sheet: Sheet, y: float) -> None:
+    soft = sheet.theme.soft
+    sheet.write(MARGIN, y, "costliest layers", size=SMALL, colour=soft)
+    sheet.write(BARS[0], y, "self time; line: middle half", size=SMALL, colour=soft)
+    sheet.write(MS, y, "ms", size=SMALL, colour=soft, side="right")
+    sheet.write(SHARE, y, "share", size=SMALL, colour=soft, side="right")
+    sheet.write(BOUND, y, "bound by", size=SMALL, colour=soft)
+    sheet.write(ROOF, y, "of roof", size=SMALL, colour=soft, side="right")
+    sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
+
+
+def _draw_row(sheet: Sheet, profile: Profile, row: LayerProfile, y: float, *, widest: float, places: int) -> None:
+    theme, start, scale = sheet.theme, BARS[0], (BARS[1] - BARS[0]) / (widest or 1.0)
+    sheet.fit(MARGIN, y, row.layer or f"{profile.workload} (itself)", NAMES - MARGIN)
+    sheet.bar(start, y, row.self_ms * scale, 0.14, row.verdict, told(row, profile))
+    low, high = row.self_spread_ms
+    if high > low:
+        sheet.line((start + low * scale, start + high * scale), y, theme.ink, 1.1)
+    sheet.write(MS, y, f"{row.self_ms:.{places}f}", side="right")
+    sheet.write(SHARE, y, f"{row.self_ms / (profile.total_ms or 1.0):.1%}", side="right")
+    if row.verdict:
+        sheet.dot(BOUND + 0.04, y, row.verdict)
+        sheet.write(BOUND + 0.13, y, row.verdict)
+    if row.verdict != "overhead" and row.roof_share is not None:
+        sheet.write(ROOF, y, f"{row.roof_share:.0%}", side="right")
+
+
+def _draw_rest(sheet: Sheet, profile: Profile, left: list[LayerProfile], y: float, *, places: int) -> None:
+    """What is not shown, without a bar: it would dwarf the others."""
+    ms, soft = sum(row.self_ms for row in left), sheet.theme.soft
+    sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
+    sheet.write(MS, y, f"{ms:.{places}f}", side="right", colour=soft)
+    sheet.write(SHARE, y, f"{ms / (profile.total_ms or 1.0):.1%}", side="right", colour=soft)

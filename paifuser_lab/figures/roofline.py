@@ -1,0 +1,196 @@
+"""Layers under the roofs of a machine: operations a second by operations a byte, both on logarithmic scales."""
+
+from __future__ import annotations
+
+import math
+
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.transforms import Bbox
+
+from ..records import Ceiling, Point, Roofline
+from .labels import Room
+from .sheet import BODY, MARGIN, MARKERS, SMALL, WIDTH, Sheet, visible, without_middle
+from .style import Drawing
+
+HEIGHT = 4.3  # inches under the title
+LEFT, RIGHT, TOP, BOTTOM = 0.62, 0.15, 0.34, 0.5  # of the drawing around the axes
+MOST_POINTS = 300
+LABELLED = 4
+WORTH_NAMING = 0.005  # of the time of all points
+TOGETHER = 12  # dots nearer than so many points share a name
+A_PIECE = 0.0005  # of the time of all points; smaller ones would stretch the scale and be seen by nobody
+WIDEST = 30  # letters in a label
+FORMATS = {"bf16": "bf16_gflops", "fp16": "fp16_gflops", "int8": "int8_gops"}
+
+
+def draw(roofline: Roofline, *, dark: bool = False) -> Drawing:
+    """Each layer a dot as large as its time; the nearer to a roof, the less there is to gain."""
+    title = f"{roofline.workload} under the roofs of {roofline.machine}, {roofline.ceiling.threads} threads"
+    sheet = Sheet(title.removesuffix("s") if roofline.ceiling.threads == 1 else title, height=HEIGHT, dark=dark)
+    points = shown(roofline.points)
+    axes = _axes(sheet, roofline.ceiling, points)
+    taken = _draw_roofs(sheet, axes, roofline.ceiling)
+    whole = sum(point.ms for point in roofline.points) or 1.0
+    for point in points:
+        _draw_point(sheet, axes, point, whole)
+    _draw_legend(sheet, roofline, left_out=len(roofline.points) - len(points))
+    _draw_labels(sheet, axes, points, taken, roofline.ceiling)
+    return sheet.drawing
+
+
+def shown(points: tuple[Point, ...]) -> list[Point]:
+    """The points that matter, the costliest first."""
+    whole = sum(point.ms for point in points)
+    ordered = sorted(points, key=lambda point: -point.ms)
+    return [point for point in ordered[:MOST_POINTS] if point.ms >= A_PIECE * whole]
+
+
+def roof_gflops(ceiling: Ceiling, intensity: float) -> float:
+    """How many billion operations a second the machine allows at an intensity."""
+    return min(ceiling.fp32_gflops, ceiling.bandwidth_gbs * intensity)
+
+
+def _other_roofs(ceiling: Ceiling) -> dict[str, float]:
+    rates = {name: getattr(ceiling, field) for name, field in FORMATS.items()}
+    return {name: rate for name, rate in rates.items() if rate}
+
+
+def _axes(sheet: Sheet, ceiling: Ceiling, points: list[Point]) -> Axes:
+    """Axes that hold the dots, the ridge and the roofs."""
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    place = (LEFT / WIDTH, BOTTOM / sheet.height, width / WIDTH, height / sheet.height)
+    axes = sheet.drawing.add_axes(place, facecolor=sheet.theme.paper, xscale="log", yscale="log", zorder=-1)
+    ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
+    across = [point.intensity for point in points] + [ridge]
+    up = [point.gflops for point in points] + [ceiling.fp32_gflops, *_other_roofs(ceiling).values()]
+    axes.set_xlim(min(across) / 2, max(max(across) * 5, ridge * 12))
+    axes.set_ylim(min(min(up) / 2, max(up) / 300), max(up) * 2)
+    for axis, name in ((axes.xaxis, "FLOP for each byte moved"), (axes.yaxis, "GFLOP/s")):
+        axis.set_major_locator(LogLocator(numticks=8))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_label_text(name, color=sheet.theme.soft, fontsize=BODY)
+    axes.tick_params(colors=sheet.theme.ink, labelsize=BODY, length=0)
+    axes.grid(color=sheet.theme.faint, alpha=0.2, linewidth=0.6)
+    for name, spine in axes.spines.items():
+        spine.set_visible(name in ("bottom", "left"))
+        spine.set_color(sheet.theme.faint)
+    return axes
+
+
+def _draw_roofs(sheet: Sheet, axes: Axes, ceiling: Ceiling) -> list[Bbox]:
+    """The measured roofs, each named along its line; where the names stand."""
+    theme, (low, high) = sheet.theme, axes.get_xlim()
+    ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
+    marks = []
+    for name, rate in _other_roofs(ceiling).items():
+        start = rate / ceiling.bandwidth_gbs
+        axes.plot([start, high], [rate, rate], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
+        if rate > ceiling.fp32_gflops:
+            axes.plot([ridge, start], [ceiling.fp32_gflops, rate], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
+        unit = "GOP/s" if name == "int8" else "GFLOP/s"
+        marks.append(_along(axes, high, rate, f"{name} {rate:.3g} {unit}", colour=theme.soft))
+    axes.plot([low, ridge, high], [low * ceiling.bandwidth_gbs, ceiling.fp32_gflops, ceiling.fp32_gflops],
+              color=theme.ink, linewidth=1.4)  # fmt: skip
+    marks.append(_along(axes, high, ceiling.fp32_gflops, f"fp32 {ceiling.fp32_gflops:.3g} GFLOP/s", colour=theme.ink))
+    marks.append(_up(axes, ceiling, colour=theme.ink))
+    return [mark.get_window_extent() for mark in marks]
+
+
+def _along(axes: Axes, x: float, y: float, text: str, *, colour: str) -> Text:
+    return axes.annotate(text, (x, y), (-2, 2), textcoords="offset points", ha="right", va="bottom", color=colour, fontsize=SMALL)
+
+
+def _up(axes: Axes, ceiling: Ceiling, *, colour: str) -> Text:
+    """The memory roof's name, as steep as the roof looks and near its lower end."""
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    box = axes.get_window_extent()
+    slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
+    start = max(left, bottom / ceiling.bandwidth_gbs) * 1.25
+    return axes.annotate(f"memory {ceiling.bandwidth_gbs:.3g} GB/s", (start, start * ceiling.bandwidth_gbs), (-3, 4),
+                         textcoords="offset points", rotation=math.degrees(math.atan(slope)), rotation_mode="anchor",
+                         va="bottom", color=colour, fontsize=SMALL)  # fmt: skip
+
+
+def _draw_point(sheet: Sheet, axes: Axes, point: Point, whole_ms: float) -> None:
+    theme = sheet.theme
+    (mark,) = axes.plot([point.intensity], [point.gflops], marker=MARKERS.get(point.bound or "", "D"), linestyle="none",
+                        markersize=_size(point.ms / whole_ms), color=theme.of(point.bound), alpha=0.8,
+                        markeredgecolor=theme.paper, markeredgewidth=0.5)  # fmt: skip
+    sheet.drawing.tell(mark, told(point))
+
+
+def _size(share: float) -> float:
+    """The width of a dot in points: its surface is its share of the time, within what can be seen."""
+    return min(22.0, max(3.5, 40.0 * math.sqrt(share)))
+
+
+def told(point: Point) -> str:
+    """What a dot says of itself when it is pointed at."""
+    return (
+        f"{point.layer or 'the model itself'} ({point.kind})\n{point.ms:.4g} ms\n{point.gflops:.3g} GFLOP/s\n"
+        f"{point.intensity:.3g} FLOP/byte" + (f"\nbound by {point.bound}" if point.bound else "")
+    )
+
+
+def _draw_legend(sheet: Sheet, roofline: Roofline, left_out: int) -> None:
+    soft, x, y = sheet.theme.soft, MARGIN, 0.1
+    x += sheet.width_of(sheet.write(x, y, "bound by", size=SMALL, colour=soft)) + 0.14
+    for bound in MARKERS:
+        count = sum(point.bound == bound for point in roofline.points)
+        sheet.dot(x, y, bound)
+        mark = sheet.write(x + 0.1, y, f"{bound} ({count})", size=SMALL)
+        x += 0.1 + sheet.width_of(mark) + 0.2
+    rest = f"; {left_out} of the smallest left out" if left_out else ""
+    sheet.write(WIDTH - MARGIN, y, f"surface: time{rest}", size=SMALL, side="right", colour=soft)
+
+
+def _draw_labels(sheet: Sheet, axes: Axes, points: list[Point], taken: list[Bbox], ceiling: Ceiling) -> None:
+    """Names of the costliest dots, each with a line to its dot; dots that stand together share a name."""
+    (left, right), scale = axes.get_xlim(), sheet.drawing.dpi / 72
+    steps = [left * (right / left) ** (step / 60) for step in range(61)]
+    roof = [_pixels(axes, x, roof_gflops(ceiling, x)) for x in steps]
+    dots = [_pixels(axes, point.intensity, point.gflops) for point in points]
+    room = Room(axes.get_window_extent(), taken, roof, dots)
+    whole = sum(point.ms for point in points) or 1.0
+    named = [(index, count) for index, count in together(dots, TOGETHER * scale) if points[index].ms >= WORTH_NAMING * whole]
+    for index, count in named[:LABELLED]:
+        name = without_middle(visible(points[index].layer) or "the model itself", WIDEST)
+        text = f"{name} and {count} near it" if count else name
+        mark = sheet.axes.text(0, 0, text, ha="center", va="center", color=sheet.theme.ink, fontsize=SMALL, parse_math=False)
+        size = mark.get_window_extent()
+        radius = _size(points[index].ms / whole) / 2 * scale
+        place = room.place((size.width + 4, size.height + 2), dots[index], radius)
+        _connect(sheet, place, dots[index], radius)
+        mark.set_position(_inches(sheet, (place.x0 + place.x1) / 2, (place.y0 + place.y1) / 2))
+
+
+def together(dots: list[tuple[float, float]], distance: float) -> list[tuple[int, int]]:
+    """Which dots are named, the costliest of each cluster, and how many others are in it."""
+    heads: dict[int, int] = {}
+    for index, dot in enumerate(dots):
+        near = next((head for head in heads if math.dist(dots[head], dot) < distance), None)
+        heads[index if near is None else near] = 0 if near is None else heads[near] + 1
+    return list(heads.items())
+
+
+def _connect(sheet: Sheet, place: Bbox, dot: tuple[float, float], radius: float) -> None:
+    """A thin line from the border of a name to the rim of its dot."""
+    near = (min(max(dot[0], place.x0), place.x1), min(max(dot[1], place.y0), place.y1))
+    length = math.dist(near, dot)
+    if length > radius + 3:
+        rim = tuple(one + (other - one) * radius / length for one, other in zip(dot, near, strict=True))
+        xs, ys = zip(_inches(sheet, *near), _inches(sheet, *rim), strict=True)
+        sheet.axes.plot(xs, ys, color=sheet.theme.soft, linewidth=0.7)
+
+
+def _inches(sheet: Sheet, x: float, y: float) -> tuple[float, float]:
+    across, up = sheet.axes.transData.inverted().transform((x, y))
+    return float(across), float(up)
+
+
+def _pixels(axes: Axes, x: float, y: float) -> tuple[float, float]:
+    across, up = axes.transData.transform((x, y))
+    return float(across), float(up)

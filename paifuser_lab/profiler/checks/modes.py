@@ -1,0 +1,37 @@
+"""What an inference pays for when it runs as if it trained."""
+
+from __future__ import annotations
+
+from ...records import Check, counted
+from .findings import Findings
+from .judge import LOOP_WANTED, judged, listed, unmeasurable
+
+
+def check_eval_mode(found: Findings) -> Check:
+    """No dropout and no batch-norm in training mode where nothing is trained."""
+    name, training = "eval mode", found.seen.training
+    if found.is_loop and found.seen.is_training:
+        return unmeasurable(name, "the loop trains, which wants training mode")
+    if found.is_loop and not found.seen.calls:
+        return unmeasurable(name, "no model was called in this thread")
+    kinds = listed([f"{layer} ({kind})" for layer, kind in training.items()])
+    handed = "" if found.is_loop else "; measured in eval mode here, which the profiler sets and puts back"
+    if not training:
+        return judged(name, 0, 0, "no dropout or batch-norm is in training mode")
+    figure = f"{counted(len(training), 'layer')} in training mode, where answers change from call to call: {kinds}{handed}"
+    return judged(name, len(training), 0, figure, "call model.eval() before inference")
+
+
+def check_graph_in_inference(found: Findings) -> Check:
+    """No graph is built for gradients that nobody takes."""
+    name, seen = "gradients in inference", found.seen
+    if not found.is_loop:
+        return unmeasurable(name, f"a workload runs without gradients here; {LOOP_WANTED}")
+    if seen.is_training:
+        return unmeasurable(name, "the loop trains, which wants gradients")
+    if not seen.calls:
+        return unmeasurable(name, "no model was called in this thread")
+    figure = f"{seen.grown} of {counted(seen.calls, 'call')} built a graph for gradients, and none was taken"
+    if not seen.grown:
+        figure = f"none of {counted(seen.calls, 'call')} built a graph for gradients"
+    return judged(name, seen.grown, 0, figure, "run inference under torch.inference_mode(): less memory, less time")

@@ -1,0 +1,239 @@
+"""Drawings of profiles: what they show, what a mark says when it is pointed at, and that names cannot break them."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+from paifuser_lab.figures import figure
+from paifuser_lab.figures.labels import Room
+from paifuser_lab.figures.profile import parts
+from paifuser_lab.figures.roofline import shown, together
+from paifuser_lab.figures.sheet import visible, without_middle, wrapped
+from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.records import Ceiling, LayerPair, LayerProfile, Point, Profile, Reason, Roofline, SideBySide
+
+CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)
+BOUNDS = ("compute", "memory", "overhead")
+
+
+def leaf(layer, ms, verdict="compute", **more):
+    known = {"self_ms": ms, "total_ms": ms, "share": ms / 100, "flops": int(5e7 * ms), "read_bytes": 10**6, "roof_ms": ms / 2}
+    return LayerProfile(layer=layer, kind="Conv2d", verdict=verdict, **known | more)
+
+
+def profile_of(*layers, workload="net", **more):
+    known = {"machine": "a machine", "threads": 1, "ceiling": CEILING, "latency_ms": 100.0, "latency_spread_ms": (99.0, 101.0)}
+    cost = {"rounds_ms": (100.0,), "slowdown_while_profiling": 0.0, "watching_us": 1.0, "call_us": 1.0, "operator_us": 1.0}
+    total = sum(layer.self_ms for layer in layers)
+    root = LayerProfile(layer="", kind="Net", total_ms=total, share=1.0)
+    return Profile(workload=workload, layers=(root, *layers), **known | cost | more)
+
+
+def many(count):
+    return profile_of(*(leaf(f"part{k % 5}.layer{k}", 1.0 + k, BOUNDS[k % 3]) for k in range(count)))
+
+
+PAIR = SideBySide(
+    before="net",
+    after="net · layout",
+    before_ms=10,
+    after_ms=7,
+    speedup=1.4,
+    speedup_interval=(1.3, 1.5),
+    predicted=Reason(topic="layout", sentence="It helps.", step={"layout": {}}, saves_ms=2.5, basis="measured"),
+    rows=(
+        LayerPair(layer="pool", kind_before="MaxPool2d", kind_after="MaxPool2d", before_ms=5, after_ms=1, note="channels-last"),
+        LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=3),
+        LayerPair(layer="norm", kind_before="BatchNorm2d", kind_after=None, before_ms=1, after_ms=None, note="folded away"),
+        LayerPair(layer="same", kind_before="ReLU", kind_after="ReLU", before_ms=2, after_ms=2),
+    ),
+)
+RECORDS = {"Profile": many(20), "Roofline": many(20).roofline, "SideBySide": PAIR}
+
+
+def words(drawing):
+    return [text.get_text() for text in drawing.findobj(Text) if text.get_text()]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_drawing_is_a_picture_in_both_themes_and_shows_as_svg_with_titles(record, dark, monkeypatch):
+    drawing = figure(record, dark=dark)
+    assert drawing.png().startswith(b"\x89PNG")
+    assert len(ElementTree.fromstring(drawing.svg()).findall(".//title")) == len(drawing.hover) > 0
+    shown_html = figure(record)._repr_mimebundle_()["text/html"]
+    assert shown_html.count("<img") == 1 and "<svg" in shown_html and "data-jp-theme-light" in shown_html
+    monkeypatch.setenv("PAIFUSER_STATIC", "1")
+    assert set(figure(record)._repr_mimebundle_()) == {"image/png", "text/plain"}
+
+
+def test_a_notebook_that_is_not_trusted_shows_the_plain_picture():
+    shown_html = figure(many(3))._repr_mimebundle_()["text/html"]
+    without_styles = re.sub(r"<style>.*?</style>", "", shown_html)
+    hidden = re.sub(r'<div class="pf-figure-svg" style="display:none">.*</div>', "", without_styles, flags=re.DOTALL)
+    assert hidden.startswith("<img") and "display:none" not in hidden
+
+
+def test_no_word_leaves_the_drawing_and_no_two_overlap():
+    rows = [
+        leaf("stages.0.layers.1.layer.1.convolution.with.a.long.name", 30),
+        *(leaf(f"a{k}.b{k}", 1234.5 + k) for k in range(14)),
+    ]
+    for record in (profile_of(*rows), PAIR):
+        drawing = figure(record)
+        boxes = [text.get_window_extent() for text in drawing.findobj(Text) if text.get_text() and text.get_visible()]
+        boxes = [box for box in boxes if box.width > 1]
+        for place, box in enumerate(boxes):
+            assert box.x0 >= 0 and box.x1 <= drawing.bbox.width and box.y0 >= 0 and box.y1 <= drawing.bbox.height
+            assert not any(box.overlaps(other.padded(-1)) for other in boxes[place + 1 :])
+
+
+def test_the_costliest_layers_are_listed_and_the_rest_is_summed():
+    found = words(figure(many(20)))
+    assert "part4.layer19" in found and "part2.layer2" not in found
+    assert "8 more, together" in found
+    assert {"compute", "memory", "overhead"} <= set(found)
+    assert "50%" in found  # of the roof
+
+
+@given(st.lists(st.floats(0.001, 50), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_the_strip_loses_no_time(times):
+    profile = profile_of(*(leaf(f"a.b{k % 3}.c{k}", ms, BOUNDS[k % 3]) for k, ms in enumerate(times)))
+    assert math.isclose(sum(part.total_ms for part in parts(profile)), sum(times), rel_tol=1e-9)
+
+
+def test_a_large_part_is_shown_as_what_it_is_made_of():
+    block = LayerProfile(layer="body", kind="Sequential", self_ms=1, total_ms=91, share=0.91)
+    profile = profile_of(block, leaf("body.0", 40), leaf("body.1", 50), leaf("head", 9))
+    assert [part.layer for part in parts(profile)] == ["body", "body.0", "body.1", "head"]
+
+
+def test_a_dot_says_its_name_its_time_and_both_of_its_rates():
+    drawing = figure(profile_of(leaf("layer1.0.conv1", 2.0)).roofline)
+    (told,) = drawing.hover.values()
+    assert told.splitlines()[0] == "layer1.0.conv1 (Conv2d)"
+    assert "2 ms" in told and "50 GFLOP/s" in told and "100 FLOP/byte" in told and "bound by compute" in told
+
+
+def test_each_bound_has_its_own_marker_beside_its_colour():
+    axes = next(one for one in figure(many(6).roofline).axes if one.get_xscale() == "log")
+    dots = {line.get_color(): line.get_marker() for line in axes.lines if line.get_gid()}
+    assert dots == {LIGHT.compute: "o", LIGHT.memory: "s", LIGHT.overhead: "^"}
+
+
+def test_every_measured_roof_is_named_with_its_rate():
+    found = words(figure(many(6).roofline))
+    assert {"fp32 100 GFLOP/s", "bf16 200 GFLOP/s", "int8 400 GOP/s", "memory 30 GB/s"} <= set(found)
+    assert not any(word.startswith("fp16") for word in found)
+
+
+def test_dots_too_small_to_matter_are_left_out_and_counted():
+    big = Point(layer="big", kind="Conv2d", intensity=10, gflops=50, ms=100)
+    dust = Point(layer="dust", kind="ReLU", intensity=0.1, gflops=1e-6, ms=0.001)
+    roofline = Roofline(workload="net", machine="a machine", ceiling=CEILING, points=(big, dust))
+    assert shown(roofline.points) == [big]
+    assert any("1 of the smallest left out" in word for word in words(figure(roofline)))
+
+
+def test_dots_in_one_place_share_a_name():
+    assert together([(0, 0), (3, 0), (100, 100), (0, 4)], 10) == [(0, 2), (2, 0)]
+
+
+@given(st.lists(st.tuples(st.floats(60, 440), st.floats(60, 340)), min_size=1, max_size=5, unique=True))
+@settings(max_examples=25, deadline=None)
+def test_labels_never_lie_on_each_other_where_there_is_room(dots):
+    room = Room(Bbox.from_bounds(0, 0, 500, 400), [], [], dots)
+    boxes = [room.place((90, 14), dot, 4.0) for dot in dots]
+    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[place + 1 :])
+    assert all(box.x0 >= 0 and box.x1 <= 500 and box.y0 >= 0 and box.y1 <= 400 for box in boxes)
+
+
+def test_side_by_side_shows_changes_with_their_sign_and_the_promise():
+    found = words(figure(PAIR))
+    assert {"−4.000", "+1.000", "–"} <= set(found)
+    assert "predicted −2.500 ms (measured), achieved −3.000 ms" in found
+    assert "same" not in found and "1 more, together" in found
+    assert any("folded away" in told for told in figure(PAIR).hover.values())
+
+
+def test_ids_of_two_drawings_on_a_page_never_meet_and_point_into_their_own():
+    pages = [figure(record).svg() for record in RECORDS.values()]
+    ids = [set(re.findall(r'\bid="([^"]+)"', page)) for page in pages]
+    assert not ids[0] & ids[1] and not ids[1] & ids[2] and not ids[0] & ids[2]
+    for page, own in zip(pages, ids, strict=True):
+        pointed = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
+        assert pointed and pointed <= own
+
+
+def test_a_drawing_is_the_same_each_time():
+    assert figure(many(5)).svg() == figure(many(5)).svg()
+
+
+def test_svg_colours_are_the_pages_to_set_and_no_rule_leaks_out():
+    for record in RECORDS.values():
+        svg = figure(record).svg()
+        assert "<style" not in svg and "<metadata" not in svg
+        assert "var(--pf-ink, #1a1a1a)" in svg
+        left = set(re.findall(r"(?<!url\()#[0-9a-f]{6}\b", re.sub(r"var\([^)]*\)", "", svg)))
+        assert not left
+
+
+@pytest.mark.parametrize(
+    "name", ["<img src=x onerror=alert(1)>", "a$\\frac{$", "nul\x00 and\nline", "&amp;", "\ud800", "W" * 300]
+)
+def test_any_name_is_drawn_and_stays_text(name):
+    profile = profile_of(leaf(name, 5), leaf("b", 2), workload=name)
+    pair = PAIR.model_copy(update={"before": name, "rows": (PAIR.rows[0].model_copy(update={"layer": name}),)})
+    for record in (profile, profile.roofline, pair):
+        drawing = figure(record)
+        assert drawing.png().startswith(b"\x89PNG")
+        assert "<img src" not in drawing.svg()
+        ElementTree.fromstring(drawing.svg())
+
+
+def test_a_profile_without_times_is_drawn():
+    empty = profile_of(failure="it broke", is_interrupted=True)
+    assert figure(empty).png().startswith(b"\x89PNG")
+    assert figure(empty.roofline).png().startswith(b"\x89PNG")
+
+
+@given(st.text(), st.integers(5, 60))
+def test_a_shortened_name_fits_and_keeps_its_end(text, widest):
+    short = without_middle(text, widest)
+    assert len(short) <= max(widest, 0) or short == text
+    assert short == text if len(text) <= widest else short[-1] == text[-1] and "…" in short
+
+
+@given(st.text())
+def test_what_is_drawn_is_one_line_that_can_be_drawn(text):
+    assert visible(text).isprintable()
+    assert wrapped(text)
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_binds_a_layer_stands_out_from_the_paper_and_small_words_can_be_read(theme):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def contrast(colour):
+        dark, light = sorted((luminance(colour), luminance(theme.paper)))
+        return (light + 0.05) / (dark + 0.05)
+
+    assert all(contrast(theme.of(bound)) > 3 for bound in BOUNDS)
+    assert all(contrast(colour) > 4.5 for colour in (theme.soft, theme.good, theme.bad))
+
+
+def test_a_colour_has_one_name_in_both_themes():
+    names = LIGHT.variables
+    assert all(len({DARK[k] for k, one in enumerate(LIGHT) if one == colour}) == 1 for colour in names)
