@@ -18,6 +18,7 @@ from .sight import Sight
 
 VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
 MOST_TIMES_IDLE = 3.0
+NOISE = 0.3  # of a layer: its operators were timed in other runs, and a difference smaller than this is no overhead
 CHANNELS_OF_A_TENSOR_CORE = 8  # 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
 
 
@@ -172,7 +173,7 @@ def _bounds(sight: Sight, row: dict[str, Any], ran: tuple[OperatorProfile, ...],
     computing = row["flops"] / _rate(sight.ceiling, row["dtype"]) / 1e6
     moving = row["bytes"] / sight.ceiling.bandwidth_gbs / 1e6
     calling = sum(one.calls for one in ran) * operator_cost_ms() + row["calls"] * call_ms
-    overhead = min(row["self_ms"], max(outside_ms, calling))
+    overhead = min(row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0))
     limits = {"compute": computing, "memory": moving, "overhead": overhead}
     matters = row["self_ms"] > 0 and (ran or row["calls"])
     return {

@@ -21,6 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
+from paifuser_lab._assets import asset
+
 # Chromium otherwise calls home at every start; as root it refuses to start without --no-sandbox.
 QUIET = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -68,6 +72,18 @@ class Page:
         return [one.inner_text() for one in self.page.locator("[data-mime-type='application/vnd.jupyter.error']").all()]
 
 
+def quick_copy(name: str, folder: Path, parameters: str) -> None:
+    """One of our notebooks, not yet run, with parameters that take little time."""
+    notebook = nbformat.read(asset(f"notebooks/{name}"), as_version=4)
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+    cell.source = parameters
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    folder.mkdir(exist_ok=True)
+    nbformat.write(notebook, folder / name)
+
+
 def chromium() -> str | None:
     """A Chromium or Chrome on this machine."""
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -76,6 +92,7 @@ def chromium() -> str | None:
 @contextmanager
 def serving(folder: Path, home: Path, *, dark: bool = False) -> Iterator[Lab]:
     """A server for the notebooks in `folder`; stopped with its kernels at the end."""
+    home.mkdir(exist_ok=True)
     _write_settings(home / "settings" / "@jupyterlab", dark=dark)
     token, port = secrets.token_hex(16), _free_port()
     with (home / "server.log").open("w") as log:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import nbformat
 import pytest
 from browser import jupyterlab
 
-from paifuser_lab._assets import asset
-
+QUICK = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 2.0\nout = ""'
 IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
 
 pytestmark = [
@@ -20,25 +18,12 @@ pytestmark = [
 ]
 
 
-def quick_tour(folder: Path) -> None:
-    """The tour with a small model and few rounds."""
-    notebook = nbformat.read(asset("notebooks/00_tour.ipynb"), as_version=4)
-    (parameters,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    parameters.source = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 2.0\nout = ""'
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    nbformat.write(notebook, folder / "tour.ipynb")
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_tour_runs_through_and_shows_its_table_and_figure(tmp_path, dark):
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "home").mkdir()
-    quick_tour(tmp_path / "notebooks")
+    jupyterlab.quick_copy("00_tour.ipynb", tmp_path / "notebooks", QUICK)
     with (
         jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab,
-        jupyterlab.showing(lab, "tour.ipynb") as shown,
+        jupyterlab.showing(lab, "00_tour.ipynb") as shown,
     ):
         shown.run_all(timeout_s=300)
         assert shown.errors() == []

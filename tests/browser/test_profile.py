@@ -1,0 +1,48 @@
+"""The profile notebook, as a person runs it: the tree folds, the roofline tells its dots' names, nothing leaves the machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from browser import jupyterlab
+
+QUICK = 'model = "resnet18-tiny"\nstep = "fold"\nseconds = 1.0\nout = ""'
+IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(jupyterlab.chromium() is None and not IS_REQUIRED, reason="there is no Chromium on this machine"),
+]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_profile_notebook_shows_a_tree_that_folds_and_a_roofline_that_tells(tmp_path, dark):
+    parameters = os.environ.get("PAIFUSER_NOTEBOOK_PARAMETERS", QUICK)
+    jupyterlab.quick_copy("10_profile.ipynb", tmp_path / "notebooks", parameters)
+    with (
+        jupyterlab.serving(tmp_path / "notebooks", tmp_path / "home", dark=dark) as lab,
+        jupyterlab.showing(lab, "10_profile.ipynb") as shown,
+    ):
+        shown.run_all(timeout_s=300)
+        assert shown.errors() == []
+        tree = shown.page.locator(".pf-profile").first
+        layer = tree.locator("summary", has_text="layer1").first
+        folder_of = layer.locator("xpath=..")
+        assert folder_of.get_attribute("open") is not None, "what takes time stands open"
+        layer.focus()
+        shown.page.keyboard.press("Enter")
+        assert folder_of.get_attribute("open") is None, "a container folds from the keyboard"
+        shown.page.keyboard.press("Enter")
+        dots = shown.page.locator("svg title", has_text="layer1.0.conv1")
+        assert dots.count() > 0, "every dot of the roofline has its name"
+        assert shown.page.locator("svg:visible").count() >= 2
+        assert "predicted" in shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first.inner_text()
+        assert shown.strangers == []
+        if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+            cells = shown.page.locator(".jp-CodeCell")
+            for index in range(cells.count()):
+                cells.nth(index).scroll_into_view_if_needed()
+                cells.nth(index).screenshot(path=Path(folder) / f"profile-{'dark' if dark else 'light'}-{index:02}.png")
