@@ -6,6 +6,8 @@ import pytest
 
 from paifuser_lab.bench import by_hand, models
 from paifuser_lab.bench.models import ModelsBench, bench
+from paifuser_lab.bench.profile import ProfileBench
+from paifuser_lab.bench.profile import bench as bench_profile
 
 
 @pytest.fixture
@@ -27,3 +29,13 @@ def test_the_models_bench_puts_the_plan_beside_the_engines_by_hand(without_compi
     assert row["model"] == "resnet18-tiny"
     assert "by hand" in row["plan / best by hand"]
     assert ModelsBench.load(measured.save(tmp_path / "bench.json")) == measured
+
+
+def test_the_profile_bench_counts_as_torch_does_and_goes_on_after_a_failure(tmp_path):
+    measured = bench_profile(("resnet18-tiny", "no-such-model"))
+    assert "no-such-model" in measured.failures
+    (row,) = measured.rows
+    assert row.flops == row.torch_flops and row.layers == 81 and row.rows_to_latency > 0
+    assert measured.table()[0]["FLOPs as torch's"] == "equal"
+    assert "1,000 tiny layers" in measured.summary
+    assert ProfileBench.load(measured.save(tmp_path / "bench.json")) == measured

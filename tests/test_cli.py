@@ -42,7 +42,8 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
     ("arguments", "sentence"),
     [
         (["plan", "resnet19"], "resnet18"),
-        (["profile", "resnet18"], "not there yet"),
+        (["profile", "resnet18-tiny", "--layer", "layer9"], "No layer 'layer9' ran in resnet18-tiny"),
+        (["trace", "{bad}"], "not JSON"),
         (["run", "{recipe}", "--out", "{folder}/out"], "names no workload; say which with --model"),
         (["run", "{folder}/none.yaml", "--out", "{folder}/out"], "Cannot read"),
         (["run", "{bad}", "--out", "{folder}/out"], "Line 3: `- prun: {{}}`"),
@@ -73,3 +74,17 @@ def test_open_serves_the_tour(command, monkeypatch):
     assert command("open", "--no-browser", "--port", "8899")[0] == 0
     assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(started[0])
     assert f"--ServerApp.root_dir={asset('notebooks')}" in started[0]
+
+
+def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(command, tmp_path):
+    names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
+    wanted = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
+    code, out, _ = command("profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *wanted)
+    assert code == 0
+    assert "maxpool" in out and "layer1" in out and "conv2" not in out.split("rows add up")[0]
+    assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out
+    seen = lab.Profile.load(tmp_path / "profile.json")
+    assert seen["layer1.0.conv2"].backward_self_ms > 0
+    assert "layer1" in (tmp_path / "report.html").read_text()
+    code, out, _ = command("trace", str(tmp_path / "trace.json"))
+    assert code == 0 and "(BasicBlock)" in out and "convolution" in out

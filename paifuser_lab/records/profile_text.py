@@ -141,7 +141,8 @@ KIND = (8, 790)
 def profile_html(profile: Profile) -> str:
     """The tree with bars, open where the time goes; its title above, how it was measured below."""
     notes = "".join(f'<p class="pf-faint">{html.escape(note)}</p>' for note in [*failure(profile), profile.accuracy])
-    return f'<div class="pf-profile" data-lm-suppress-shortcuts="true"><p><b>{html.escape(profile.title)}</b></p>{profile_tree(profile)}{notes}</div>'
+    title = f"<p><b>{html.escape(profile.title)}</b></p>"
+    return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{profile_tree(profile)}{notes}</div>'
 
 
 def profile_tree(profile: Profile) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shutil
+import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -40,7 +42,16 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
     with replacing(target) as temporary:
         _export(profiler, temporary, is_gzip=target.suffix == ".gz")
         summary = read_as(temporary, target.name)
+    if target != Path(path):
+        _show_tensorboard_the_way()
     return summary.model_copy(update={"is_interrupted": is_interrupted})
+
+
+def _show_tensorboard_the_way() -> None:
+    """`%tensorboard` looks for its program where the shell looks, not beside the Python that the notebook runs with."""
+    beside = Path(sys.executable).with_name("tensorboard")
+    if beside.exists():
+        os.environ.setdefault("TENSORBOARD_BINARY", str(beside))
 
 
 def _target(path: Path, name: str) -> Path:
