@@ -1,0 +1,260 @@
+"""A workload being optimised by somebody: its recipe with undo and redo, and one worker that applies and measures what was chosen.
+
+Whoever asks (a widget, a script) never waits: a choice changes the recipe at once, and the worker applies it to a copy, measures it
+against the baseline in turn, and tells whoever listens. A newer choice ends an older measurement; a step that cannot be applied
+leaves the recipe as it was, with one sentence why. What was applied or measured once is kept, so that undo and redo are instant.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .comparison import compare
+from .errors import PaifuserError, first_line
+from .profiler import profile
+from .recipe import Recipe
+from .records import Comparison, Profile
+from .steps import Step
+from .variant import Variant, apply
+from .workload import Workload
+
+ROUNDS = 30
+SECONDS = 10.0
+LOOK_S = 2.0  # for the timed runs of a profile
+
+Status = Literal["idle", "applying", "measuring", "profiling"]
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class State:
+    """What there is to show at one moment; a new one for each change."""
+
+    recipe: Recipe
+    variant: Variant | None = None
+    comparison: Comparison | None = None
+    baseline: Profile | None = None
+    profile: Profile | None = None
+    status: Status = "idle"
+    done: int = 0
+    total: int = 0
+    error: str | None = None
+    can_undo: bool = False
+    can_redo: bool = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker is at it."""
+        return self.status != "idle"
+
+
+Listener = Callable[[State], None]
+
+
+class Session:
+    """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the worker is done."""
+
+    def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
+        self.work = work
+        self.rounds, self.seconds = rounds, seconds
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._past: list[Recipe] = [Recipe(workload=work.name)]
+        self._future: list[Recipe] = []
+        self._measured: dict[str, Comparison] = {}
+        self._variants: dict[str, Variant] = {}
+        self._profiles: dict[str, Profile] = {}
+        self._listeners: list[Listener] = []
+        self._version = 0  # of what is asked for; whatever worked on an older one stops
+        self._wanted = True  # the model as it is comes first
+        self._is_closed = False
+        self._state = State(self._past[0], status="profiling")
+        self._worker = threading.Thread(target=self._work, name=f"session of {work.name}", daemon=True)
+        self._worker.start()
+
+    @property
+    def state(self) -> State:
+        """What there is to show."""
+        with self._lock:
+            return self._state
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is chosen."""
+        with self._lock:
+            return self._past[-1]
+
+    def choose(self, step: Step | dict[str, Any] | str) -> None:
+        """Add a step where it belongs: one that a kind has only one of takes the older one's place."""
+        self.set_recipe(self.recipe.with_step(step))
+
+    def set_recipe(self, recipe: Recipe) -> None:
+        """Choose a whole recipe; the one before is one undo away."""
+        with self._lock:
+            if recipe == self._past[-1]:
+                return
+            self._past.append(recipe)
+            self._future.clear()
+            self._ask()
+
+    def undo(self) -> bool:
+        """Go back to the recipe before; whether there was one."""
+        return self._move(self._past, self._future, least=1)
+
+    def redo(self) -> bool:
+        """Take an undo back; whether there was one."""
+        return self._move(self._future, self._past, least=0)
+
+    def measure_again(self) -> None:
+        """Forget the measurement of this recipe and measure anew."""
+        with self._lock:
+            self._measured.pop(self._past[-1].digest, None)
+            self._ask()
+
+    def stop(self) -> None:
+        """End the measurement; what was measured until then is kept."""
+        with self._lock:
+            self._version += 1
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Wait until the worker has nothing left to do."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._wanted and not self._state.is_busy, timeout)
+            return self._state
+
+    def tell(self, error: str | None) -> None:
+        """Put a sentence in place of the error there is; None takes it away."""
+        with self._lock:
+            self._set(replace(self._state, error=error))
+
+    def close(self) -> None:
+        """End the worker; the session can still be read."""
+        with self._changed:
+            self._is_closed = True
+            self._version += 1
+            self._changed.notify_all()
+
+    def observe(self, listener: Listener) -> Callable[[], None]:
+        """Be told of every new state, in whatever thread made it; the answer ends it."""
+        with self._lock:
+            self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # What follows runs under the lock, or in the worker.
+
+    def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
+        with self._lock:
+            if len(source) <= least:
+                return False
+            target.append(source.pop())
+            self._ask()
+            return True
+
+    def _ask(self) -> None:
+        """Show what is known of the recipe at once, and let the worker do the rest."""
+        recipe = self._past[-1]
+        self._version += 1
+        self._wanted = True
+        known = self._measured.get(recipe.digest)
+        self._set(
+            State(
+                recipe,
+                self._variants.get(recipe.digest),
+                known,
+                self._profiles.get(self._past[0].digest),
+                self._profiles.get(recipe.digest),
+                can_undo=len(self._past) > 1,
+                can_redo=bool(self._future),
+            )
+        )
+        self._changed.notify_all()
+
+    def _set(self, state: State) -> None:
+        self._state = state
+        self._changed.notify_all()
+        for listener in tuple(self._listeners):
+            try:
+                listener(state)
+            except Exception:
+                logger.exception("a listener of the session failed; the session goes on")
+
+    def _update(self, version: int, **changes: Any) -> bool:
+        """Change the state if nothing newer was asked for; whether that is so."""
+        with self._lock:
+            if version != self._version:
+                return False
+            self._set(replace(self._state, **changes))
+            return True
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._is_closed)
+                if self._is_closed:
+                    return
+                self._wanted = False
+                recipe, version = self._past[-1], self._version
+            self._serve(recipe, version)
+
+    def _serve(self, recipe: Recipe, version: int) -> None:
+        """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
+        try:
+            if not len(recipe):
+                self._look(recipe, version, self.work)
+            self._update(version, status="applying")
+            variant = apply(self.work, recipe)
+            self._variants[recipe.digest] = variant
+            known = self._measured.get(recipe.digest)
+            if self._update(version, status="measuring", variant=variant, total=self.rounds) and known is None:
+                known = self._measure(variant, version)
+            if known is not None and not (known.is_interrupted and self._wanted):  # stopped is kept, overtaken is not
+                self._measured[recipe.digest] = known
+                self._update(version, comparison=known)
+            self._look(recipe, version, variant)
+            self._rest(version, variant=variant, comparison=known)
+        except Exception as error:
+            self._fall_back(recipe, error)
+
+    def _look(self, recipe: Recipe, version: int, subject: Workload | Variant) -> None:
+        """Profile what runs now, once for each recipe, unless something newer is asked for."""
+        if version != self._version:
+            return
+        if recipe.digest not in self._profiles:
+            self._update(version, status="profiling", done=0, total=0)
+            self._profiles[recipe.digest] = profile(subject, seconds=LOOK_S)
+        first = self._profiles.get(self._past[0].digest)
+        self._update(version, profile=self._profiles[recipe.digest], baseline=first)
+
+    def _measure(self, variant: Variant, version: int) -> Comparison | None:
+        """Time the variant against the baseline; a newer choice ends it, and what little was measured then is not kept."""
+
+        def on_round(done: int, partial: Comparison) -> None:
+            self._update(version, done=done, comparison=partial)
+
+        return compare(
+            self.work,
+            *([variant] if len(variant.recipe) else []),
+            rounds=self.rounds,
+            seconds=self.seconds,
+            should_stop=lambda: version != self._version,
+            on_round=on_round,
+        )
+
+    def _rest(self, version: int, **changes: Any) -> None:
+        if not self._update(version, status="idle", **changes):
+            with self._lock:
+                if not self._wanted:  # stopped, not overtaken
+                    self._set(replace(self._state, status="idle", **changes))
+
+    def _fall_back(self, recipe: Recipe, error: Exception) -> None:
+        """Take out the recipe that failed, wherever it stands by now, and say why."""
+        sentence = str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+        with self._lock:
+            if self._past[-1] == recipe and len(self._past) > 1:
+                self._past.pop()
+                self._ask()
+            self._set(replace(self._state, error=sentence, status="idle" if not self._wanted else self._state.status))
