@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 ARGS ?=
 
-.PHONY: install lab report test check unit notebooks browser refresh wheel format clean
+.PHONY: install lab report test check unit frontend notebooks browser refresh wheel format clean
 
 install: $(DEPENDENCIES) $(INSTALLED)
 
@@ -19,7 +19,7 @@ lab: install
 report: install
 	$(BIN)/paifuser-lab report --out out $(ARGS)
 
-test: check unit notebooks browser
+test: check unit frontend notebooks browser
 
 check: install
 	$(BIN)/ruff check .
@@ -29,6 +29,11 @@ check: install
 
 unit: install
 	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m 'not browser and not gpu' $(ARGS)
+
+# Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
+frontend: install
+	$(shell $(BIN)/python -c "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parent / 'driver' / 'node')" 2>/dev/null) --test "widgets/*.test.js"
+	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets; else echo "no npx: the front end's types are not checked"; fi
 
 notebooks: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)

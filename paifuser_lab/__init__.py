@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .figures import figure
     from .planner import plan
     from .profiler import profile
+    from .widgets import Workbench, show
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "Recipe",
     "Record",
     "Variant",
+    "Workbench",
     "Workload",
     "apply",
     "compare",
@@ -51,9 +53,10 @@ __all__ = [
     "models",
     "plan",
     "profile",
+    "show",
 ]
 
-_LAZY = {"figure": "figures", "plan": "planner", "profile": "profiler"}
+_LAZY = {"figure": "figures", "plan": "planner", "profile": "profiler", "Workbench": "widgets", "show": "widgets"}
 
 
 def __getattr__(name: str) -> Any:

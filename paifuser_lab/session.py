@@ -16,6 +16,7 @@ from typing import Any, Literal
 from .comparison import compare
 from .errors import PaifuserError, first_line
 from .profiler import profile
+from .profiler.recording import wake_profiler
 from .recipe import Recipe
 from .records import Comparison, Profile
 from .steps import Step
@@ -73,6 +74,7 @@ class Session:
         self._wanted = True  # the model as it is comes first
         self._is_closed = False
         self._state = State(self._past[0], status="profiling")
+        wake_profiler()
         self._worker = threading.Thread(target=self._work, name=f"session of {work.name}", daemon=True)
         self._worker.start()
 
@@ -140,9 +142,14 @@ class Session:
 
     def observe(self, listener: Listener) -> Callable[[], None]:
         """Be told of every new state, in whatever thread made it; the answer ends it."""
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = [one for one in self._listeners if one is not listener]
+
         with self._lock:
             self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+        return end
 
     # What follows runs under the lock, or in the worker.
 

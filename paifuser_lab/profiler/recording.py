@@ -40,6 +40,12 @@ class Event:
         return (self.end_ns - self.start_ns) / 1e6
 
 
+def wake_profiler() -> None:
+    """Start torch's profiler once in this thread: one that first starts in another than the main thread complains on the terminal."""
+    with profile():
+        pass
+
+
 def record_run(model: nn.Module, call: Callable[[], Any], device: torch.device, *, memory: bool = False) -> list[Event]:
     """Run a model once under torch's profiler, every layer marked."""
     marks: list[Any] = []

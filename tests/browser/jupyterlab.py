@@ -67,6 +67,15 @@ class Page:
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
+    def run_all_from(self, cell: int, timeout_s: float) -> None:
+        """Run a cell and those below it, without touching what stands above."""
+        self.page.evaluate(
+            "(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell;"
+            " return window.jupyterapp.commands.execute('notebook:run-all-below'); }",
+            cell,
+        )
+        self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
+
     def errors(self) -> list[str]:
         """What cells raised."""
         return [one.inner_text() for one in self.page.locator("[data-mime-type='application/vnd.jupyter.error']").all()]

@@ -1,0 +1,31 @@
+"""Panels for a notebook: the whole workbench, and each view alone. One file a panel here, one module a view in `widgets/`."""
+
+from __future__ import annotations
+
+from ..recipe import Recipe
+from ..records import Record
+from .panel import Panel
+from .recipe_panel import RecipePanel
+from .workbench import Workbench
+
+__all__ = ["Panel", "Workbench", "show"]
+
+VIEWS = {
+    "BatchSweep": "curve",
+    "Comparison": "comparison",
+    "Explanation": "explanation",
+    "Hardware": "hardware",
+    "Profile": "layers",
+    "Roofline": "roofline",
+    "SideBySide": "side_by_side",
+}
+
+
+def show(record: Record | Recipe) -> Panel:
+    """The widget of a record, with its figure inside it for where no widget can live."""
+    if isinstance(record, Recipe):
+        return RecipePanel(record)
+    name = type(record).__name__
+    if name not in VIEWS:
+        raise TypeError(f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe.")
+    return Panel(VIEWS[name], record)

@@ -1,0 +1,77 @@
+"""Join an ES module and what it imports to one: a module that is sent as text has no address, and cannot import its neighbours."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from .._assets import asset
+from ..errors import FileError
+
+IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"\./([\w-]+\.js)";?[ \t]*\n', re.M)
+EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)", re.M)
+TOP_LEVEL = re.compile(r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M)
+LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
+COMMENT = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.M | re.S)  # types and their prose are for readers, not for the wire
+STYLES = ("theme.css", "views.css")
+
+
+@cache
+def front_end() -> tuple[str, str]:
+    """The module that every panel sends, and its style."""
+    folder = asset("widgets/index.js").parent
+    style = "\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES)
+    return linked(folder / "index.js"), slim(style)
+
+
+def linked(entry: Path) -> str:
+    """One module out of a module and all that it imports, each once and before whoever needs it."""
+    texts: dict[Path, str] = {}
+    _collect(entry, texts, ())
+    _check_names(texts)
+    parts = [EXPORT.sub("", text) if path != entry else text for path, text in texts.items()]
+    whole = "\n".join(slim(COMMENT.sub("", IMPORT.sub("", part))) for part in parts)
+    if found := LEFT_OVER.search(IMPORT.sub("", "\n".join(EXPORT.sub("", part) for part in parts))):
+        line = whole[max(0, found.start()) :].strip().splitlines()[0]
+        raise FileError(f'{entry.name}: `{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.')
+    return whole
+
+
+def slim(text: str) -> str:
+    """Without indentation, empty lines and lines that are a comment; what stands between backticks is left as it is."""
+    kept, is_quoted = [], False
+    for line in text.splitlines():
+        stripped = line if is_quoted else line.strip()
+        if is_quoted or (stripped and not stripped.startswith("//")):
+            kept.append(stripped)
+        is_quoted ^= line.count("`") % 2 == 1
+    return "\n".join(kept) + "\n"
+
+
+def _collect(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> None:
+    if path in above:
+        raise FileError(f"{path.name} imports itself through {', '.join(one.name for one in above)}.")
+    if path in texts:
+        return
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FileError(
+            f"{above[-1].name if above else 'the panel'} needs {path.name}, which cannot be read: {error}."
+        ) from error
+    for names, name in IMPORT.findall(text):
+        if " as " in names:
+            raise FileError(f"{path.name} renames what it imports from {name}; give the thing the name that it is to have.")
+        _collect(path.parent / name, texts, (*above, path))
+    texts[path] = text
+
+
+def _check_names(texts: dict[Path, str]) -> None:
+    """All modules share one scope in the end."""
+    owner: dict[str, Path] = {}
+    for path, text in texts.items():
+        for name in TOP_LEVEL.findall(text):
+            if name in owner:
+                raise FileError(f"{name} is defined in {owner[name].name} and in {path.name}; one name stands for one thing.")
+            owner[name] = path

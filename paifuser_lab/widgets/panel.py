@@ -1,0 +1,73 @@
+"""A panel: one widget that shows one view, with a picture of the same record for where no widget can live. Stands on anywidget."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+from weakref import WeakSet
+
+import anywidget
+import traitlets
+
+from ..figures import DRAWERS, Drawing, figure
+from ..progress import is_static
+from ..records import Record
+from .linker import front_end
+from .wire import packed
+
+
+class Panel(anywidget.AnyWidget):  # type: ignore[misc]
+    """A view of a record. `panel.selected` is the chosen layer: set it, or `panel.observe(..., "selected")`.
+
+    Panels about the same workload share the selection: a click in one selects in the others.
+    """
+
+    _esm, _css = front_end()
+    view = traitlets.Unicode(help="which view is drawn").tag(sync=True)
+    data = traitlets.Dict(help="what the view shows").tag(sync=True)
+    selected = traitlets.Unicode("", help="the chosen layer's dotted path; '' is none").tag(sync=True)
+    requests: traitlets.List[Any] = traitlets.List(help="what the page asked for").tag(sync=True)
+    served = traitlets.Int(0, help="the id of the last request that was served").tag(sync=True)
+
+    def __init__(self, view: str, record: Record | None = None, *, workload: str = "", **traits: Any) -> None:
+        self.record = record
+        super().__init__(view=view, data=packed(record) if record is not None else {}, **traits)
+        name = workload or getattr(record, "workload", "")
+        self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()
+        self._companions.add(self)
+        self.observe(self._tell_companions, "selected")
+
+    def _tell_companions(self, change: Any) -> None:
+        for panel in tuple(self._companions):
+            if panel.selected != change["new"]:
+                panel.selected = change["new"]
+
+    def figure(self, *, dark: bool = False) -> Drawing:
+        """The same record as a matplotlib figure."""
+        if self.record is None or type(self.record).__name__ not in DRAWERS:
+            raise TypeError(f"There is no drawing of {self!r} yet.")
+        return figure(self.record, dark=dark)
+
+    def twin(self) -> str:
+        """The same as HTML that needs no widget: the record's figure and its table."""
+        parts = []
+        if type(self.record).__name__ in DRAWERS:
+            shown = self.figure()._repr_mimebundle_()
+            parts.append(shown.get("text/html") or "")
+        table = getattr(self.record, "_repr_html_", None)
+        parts.append(table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>")
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if is_static():
+            picture = self.figure()._repr_mimebundle_() if type(self.record).__name__ in DRAWERS else {}
+            return {"text/html": self.twin(), "text/plain": repr(self), **picture}
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {**data, "text/plain": repr(self), "text/html": self.twin()}, metadata
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.record!r})"
+
+
+PANELS: dict[str, WeakSet[Panel]] = {}  # by workload

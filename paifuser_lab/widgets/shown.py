@@ -1,0 +1,186 @@
+"""What the workbench shows of a session, as plain values: header, chips, offers, and the selected layer's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from ..machine import hardware
+from ..profiler import explain, side_by_side
+from ..recipe import Recipe
+from ..records import Comparison, LayerProfile, Measurement, Profile, readable_bytes, readable_count
+from ..session import State
+from ..workload import Workload
+from .recipe_panel import chips
+from .wire import packed
+
+CHOICES = ("", "fp32", "bf16", "fp16")
+MOST_OFFERS = 4
+
+
+class Shown:
+    """A workload's fixed facts, and what is made of each state."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+        self._made: dict[str, tuple[tuple[Any, ...], Any]] = {}
+
+    @cached_property
+    def hardware(self) -> dict[str, Any]:
+        """The machine's card."""
+        return packed(hardware())
+
+    @cached_property
+    def fixed(self) -> dict[str, Any]:
+        """What does not change."""
+        machine = hardware()
+        return {
+            "workload": self.work.name,
+            "machine": f"{machine.name} · {machine.physical_cores} cores",
+            "inputs": ", ".join("×".join(map(str, one.shape)) for one in self.work.inputs.tensors),
+            "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
+            "choices": list(CHOICES),
+            "cannot": self.cannot,
+        }
+
+    @cached_property
+    def cannot(self) -> dict[str, str]:
+        """The layers that have no number format to choose, and why."""
+        return {
+            name: "it has no weights; it computes in the format of what it is given"
+            for name, module in self.work.model.named_modules()
+            if name and not any(weight.is_floating_point() for weight in module.parameters())
+        }
+
+    def state(self, state: State) -> dict[str, Any]:
+        """What the page is sent for a state."""
+        return {
+            **self.fixed,
+            "flops": state.baseline.root.total_flops if state.baseline else None,
+            "figures": figures(state, has_data=self.work.metric is not None and self.work.test is not None),
+            "is_partial": state.status == "measuring",
+            "recipe": _chips(state),
+            "status": state.status,
+            "doing": state.recipe.label,
+            "done": state.done,
+            "total": state.total,
+            "error": state.error,
+            "can_undo": state.can_undo,
+            "can_redo": state.can_redo,
+            "precisions": precisions(state),
+            "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
+            "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
+        }
+
+    def _once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
+        """Made anew only when what it is made from is another: states come many times a second."""
+        before, made = self._made.get(name, ((), None))
+        if len(before) != len(sources) or any(one is not other for one, other in zip(before, sources, strict=True)):
+            made = make()
+            self._made[name] = (sources, made)
+        return made
+
+    def detail(self, profile: Profile, layer: str, baseline: Profile | None) -> dict[str, Any]:
+        """Facts and reasons of a layer; of the whole model where none is selected."""
+        row = profile.get(layer) or (baseline.get(layer) if baseline else None)
+        if row is None:
+            return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
+        source = profile if layer in profile else baseline or profile
+        against = baseline if baseline is not None and source is not baseline else None
+        found = explain(source, layer, against=against)
+        return {
+            "layer": layer,
+            "title": found.title,
+            "facts": _facts(row),
+            "reasons": [{"sentence": one.sentence, "advice": one.advice, "step": one.step} for one in found.reasons],
+            "point": {"intensity": row.intensity, "gflops": row.gflops, "ms": row.self_ms, "bound": row.verdict}
+            if row.intensity and row.gflops
+            else None,
+        }
+
+
+def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
+    """The header: each figure as it was and as it is now."""
+    compared = state.comparison
+    before = compared[compared.baseline] if compared else None
+    now = _current(compared) if compared and len(state.recipe) else before
+    rows = [_figure("latency", before, now, "latency_ms", "ms")]
+    if now is not None and now is not before and now.speedup is not None and now.speedup_interval is not None:
+        low, high = now.speedup_interval
+        note = "faster" if low > 1 else "slower" if high < 1 else "no faster, within the interval"
+        rows[0] |= {"ratio": now.speedup, "low": low, "high": high, "note": note}
+    rows += [
+        _figure("memory", before, now, "peak_bytes", "B"),
+        _figure("size", before, now, "size_bytes", "B"),
+        _figure("parameters", before, now, "parameters", ""),
+    ]
+    metric = _figure(compared.metric_name if compared and compared.metric_name else "metric", before, now, "metric", "%")
+    rows.append(metric | ({} if has_data else {"note": "no test data"}))
+    error = now.relative_error if now is not None and now is not before else None
+    rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
+    return rows
+
+
+def _current(compared: Comparison) -> Measurement | None:
+    return next((row for row in compared.rows if row.steps), None)
+
+
+def _figure(name: str, before: Measurement | None, now: Measurement | None, field: str, unit: str) -> dict[str, Any]:
+    return {"name": name, "before": getattr(before, field, None), "now": getattr(now, field, None), "unit": unit}
+
+
+def _chips(state: State) -> list[dict[str, Any]]:
+    reports = state.variant.reports if state.variant is not None and state.variant.recipe == state.recipe else ()
+    notes = [" · ".join(report.notes) for report in reports] or [""] * len(state.recipe)
+    return [chip | {"note": note} for chip, note in zip(chips(state.recipe), notes, strict=True)]
+
+
+def precisions(state: State) -> dict[str, str]:
+    """The number format chosen for each layer by itself."""
+    return {
+        layer: name for step in state.recipe for layer, name in step.options.get("layers", {}).items() if step.kind == "precision"
+    }
+
+
+def changes(state: State) -> dict[str, str]:
+    """What the recipe did to each layer."""
+    chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
+    if state.profile is None or state.baseline is None or state.profile is state.baseline:
+        return chosen
+    return chosen | {row.layer: row.note for row in side_by_side(state.baseline, state.profile).rows if row.note and row.layer}
+
+
+def offers(state: State) -> list[dict[str, Any]]:
+    """The steps that would help what runs now, the best first."""
+    profile = state.profile or state.baseline
+    if profile is None or len(profile) == 1:
+        return []
+    taken = {step.kind for step in state.recipe}
+    return [
+        {
+            "label": Recipe([reason.step])[0].label,
+            "step": reason.step,
+            "saves_ms": reason.saves_ms,
+            "basis": reason.basis,
+            "why": reason.sentence,
+            "is_taken": next(iter(reason.step)) in taken,
+        }
+        for reason in explain(profile).advice[:MOST_OFFERS]
+        if reason.step
+    ]
+
+
+def _facts(row: LayerProfile) -> list[dict[str, str]]:
+    told = {
+        "kind": f"{row.kind}({row.detail})" if row.detail else row.kind,
+        "output": ", ".join("×".join(map(str, shape)) for shape in row.output_shapes),
+        "number format": row.dtype,
+        "called": f"{row.calls} ×" if row.calls > 1 else "",
+        "FLOPs": readable_count(row.total_flops) if row.total_flops else "",
+        "weights": readable_count(row.total_parameters) if row.total_parameters else "",
+        "moved": readable_bytes(row.total_bytes) if row.total_bytes else "",
+        "held at most": readable_bytes(row.peak_bytes) if row.peak_bytes else "",
+        "operators": ", ".join(one.name for one in row.operators[:6]),
+    }
+    return [{"name": name, "value": value} for name, value in told.items() if value]

@@ -1,0 +1,182 @@
+"""The whole bench in one widget: see, choose, watch the measured effect, undo, save the recipe."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import traitlets
+
+from ..errors import PaifuserError, first_line
+from ..progress import is_static
+from ..recipe import Recipe
+from ..records import Comparison, Profile
+from ..session import Session, State
+from ..variant import Variant
+from ..workload import Workload
+from .panel import Panel
+from .shown import Shown
+from .wire import packed, packed_profile
+
+logger = logging.getLogger(__name__)
+
+
+class Workbench(Panel):
+    """`lab.Workbench(work)`: click, or set `bench.recipe`, and read `bench.variant`, `bench.comparison`, `bench.profile`.
+
+    `bench.selected` is the chosen layer. `bench.wait()` waits until what was chosen is measured. The worker profiles and measures
+    in the background; the model that you gave is never changed.
+    """
+
+    state = traitlets.Dict(help="header, recipe, what the worker does, and the error there is").tag(sync=True)
+    detail = traitlets.Dict(help="facts and reasons of the selected layer").tag(sync=True)
+    views = traitlets.Dict(help="what the other tabs show, by view").tag(sync=True)
+
+    def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
+        self.session = Session(work, rounds=rounds, seconds=seconds)
+        self.shown = Shown(work)
+        super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
+        self._drawn: Profile | None = None
+        self._compared: Comparison | None = None
+        self.observe(self._on_requests, "requests")
+        self.observe(self._on_selected, "selected")
+        self._stop_listening = self.session.observe(self._on_state)
+        self._on_state(self.session.state)
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is chosen; set it to choose a whole recipe."""
+        return self.session.recipe
+
+    @recipe.setter
+    def recipe(self, recipe: Recipe) -> None:
+        self.session.set_recipe(recipe)
+
+    @property
+    def variant(self) -> Variant | None:
+        """The model with the recipe applied, as soon as it is."""
+        return self.session.state.variant
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The measured effect, as far as it is known."""
+        return self.session.state.comparison
+
+    @property
+    def profile(self) -> Profile | None:
+        """The layers of what runs now, as far as they are known."""
+        return self.session.state.profile
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Wait until nothing is left to apply or to measure."""
+        return self.session.wait(timeout)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        """Where no widget can live, what it would have come to: the layers and the measured effect."""
+        if not is_static():
+            return super()._repr_mimebundle_(**kwargs)
+        self.wait()
+        measured = self.comparison._repr_html_() if self.comparison is not None else ""
+        shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
+        return shown | {"text/html": measured + shown["text/html"]}
+
+    def close(self) -> None:
+        """End the worker and the widget."""
+        self._stop_listening()
+        self.session.close()
+        super().close()
+
+    def _on_state(self, state: State) -> None:
+        """Send what changed, and only that; large things only when they are others."""
+        profile = state.profile or state.baseline
+        if profile is not None and profile is not self._drawn:
+            self._drawn = self.record = profile
+            self.data = packed_profile(profile)
+            self._on_selected()
+        views = self._views_of(state)
+        if views is not None:
+            self.views = views
+        self.state = self.shown.state(state) | {key: self.state[key] for key in ("code", "saved") if key in self.state}
+
+    def _views_of(self, state: State) -> dict[str, Any] | None:
+        """The tabs beside the layers; None while they are what they were."""
+        compared = None if state.is_busy else state.comparison
+        if self.views and compared is self._compared and self.views.get("roofline", {}).get("of") == id(self._drawn):
+            return None
+        self._compared = compared
+        views: dict[str, Any] = {}
+        if self._drawn is not None:
+            views["roofline"] = packed(self._drawn.roofline) | {"of": id(self._drawn)}
+        if compared is not None:
+            views["comparison"] = packed(compared)
+        return views | {"hardware": self.shown.hardware}
+
+    def _on_selected(self, change: Any = None) -> None:
+        state = self.session.state
+        profile = state.profile or state.baseline
+        self.detail = self.shown.detail(profile, self.selected, state.baseline) if profile is not None else {}
+
+    def _on_requests(self, change: Any) -> None:
+        """Serve what the page asked for, in order, each once; what goes wrong is told in place, and the widget lives on."""
+        for request in sorted(change["new"], key=lambda one: one["id"]):
+            if request["id"] <= self.served:
+                continue
+            try:
+                self._serve(request)
+            except Exception as error:
+                told = str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+                if not isinstance(error, PaifuserError):
+                    logger.exception("request %s failed", request.get("do"))
+                self.session.tell(told)
+            self.served = request["id"]
+
+    def _serve(self, request: dict[str, Any]) -> None:
+        answers: dict[str, Callable[[], Any]] = {
+            "choose": lambda: self.session.choose(request["step"]),
+            "precision": lambda: self.session.set_recipe(with_precision(self.recipe, request["layer"], request["name"])),
+            "drop": lambda: self.session.set_recipe(without(self.recipe, int(request["index"]))),
+            "undo": self.session.undo,
+            "redo": self.session.redo,
+            "stop": self.session.stop,
+            "measure": self.session.measure_again,
+            "dismiss": lambda: self.session.tell(None),
+            "save": self._save,
+            "code": lambda: self._note(code=self.recipe.as_code()),
+        }
+        if request["do"] not in answers:
+            raise PaifuserError(f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}.")
+        answers[request["do"]]()
+
+    def _save(self) -> None:
+        path = self.recipe.save(Path("recipe.yaml"))
+        self._note(saved=path.name)
+
+    def _note(self, **told: str) -> None:
+        self.state = self.state | told
+
+    def __repr__(self) -> str:
+        return f"Workbench({self.session.work.name}: {self.recipe.label})"
+
+
+def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
+    """The recipe with a number format for one layer; '' takes the choice back."""
+    if name:
+        return recipe.with_step({"precision": {"layers": {layer: name}}})
+    steps: list[Any] = []
+    for step in recipe:
+        options = step.options
+        if step.kind == "precision" and layer in options.get("layers", {}):
+            options["layers"] = {key: value for key, value in options["layers"].items() if key != layer}
+            if not options["layers"] and "default" not in options:
+                continue
+            steps.append({"precision": options})
+        else:
+            steps.append(step)
+    return Recipe(steps, workload=recipe.workload)
+
+
+def without(recipe: Recipe, index: int) -> Recipe:
+    """The recipe without its step of that place."""
+    return Recipe([step for place, step in enumerate(recipe) if place != index], workload=recipe.workload)

@@ -1,0 +1,73 @@
+/** What the workbench shows: the state that Python told, and on top what was asked for since and is on its way. */
+
+/**
+ * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string, ratio?: number | null, low?: number | null,
+ *   high?: number | null, note?: string | null }} Figure
+ * @typedef {{ label: string, kind?: string, why?: string, note?: string, error?: string | null, isPending?: boolean, isLeaving?: boolean }} Chip
+ * @typedef {{ label: string, step: any, saves_ms?: number | null, basis?: string, why?: string, is_taken?: boolean, isPending?: boolean }} Offer
+ * @typedef {{ id: number, do: string, [key: string]: any }} Request
+ * @typedef {{
+ *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number | null, figures: Figure[],
+ *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null,
+ *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>, cannot: Record<string, string>,
+ *   changes: Record<string, string>, offers: Offer[], code: string | null, saved: string | null, is_lost: boolean,
+ * }} BenchState
+ * @typedef {BenchState & { asked: Set<string>, askedPrecisions: Record<string, string> }} Expected
+ */
+
+/** @type {BenchState} */
+const NOTHING_YET = {
+  workload: "", machine: "", inputs: "", parameters: null, flops: null, figures: [], is_partial: false, recipe: [], status: "idle",
+  doing: "", done: 0, total: 0, error: null, can_undo: false, can_redo: false, choices: [], precisions: {}, cannot: {}, changes: {},
+  offers: [], code: null, saved: null, is_lost: false,
+};
+
+/**
+ * @param {Partial<BenchState> | null | undefined} state @param {Request[]} requests those that are not yet served @returns {Expected}
+ */
+export function expected(state, requests) {
+  const known = { ...NOTHING_YET, ...state };
+  const start = { ...known, asked: new Set(requests.map((one) => one.do)), askedPrecisions: {} };
+  return requests.reduce(foreseen, start);
+}
+
+/** Whether two steps are the same. @param {any} one @param {any} other */
+export function isSameStep(one, other) {
+  return JSON.stringify(one) === JSON.stringify(other);
+}
+
+/** What a step is called where nobody named it: {"fold": {}} → "fold". @param {any} step */
+export function stepName(step) {
+  return typeof step === "string" ? step : (Object.keys(step ?? {})[0] ?? "step").replaceAll("_", " ");
+}
+
+/** @param {Expected} before @param {Request} request @returns {Expected} */
+function foreseen(before, request) {
+  switch (request.do) {
+    case "choose":
+      return withStep(before, request.step);
+    case "precision":
+      return { ...before, askedPrecisions: { ...before.askedPrecisions, [request.layer]: request.name } };
+    case "undo":
+      return withoutChip(before, before.recipe.findLastIndex((chip) => !chip.isLeaving));
+    case "drop":
+      return withoutChip(before, request.index);
+    case "dismiss":
+      return { ...before, error: null };
+    default:
+      return before;
+  }
+}
+
+/** @param {Expected} before @param {any} step @returns {Expected} */
+function withStep(before, step) {
+  const offer = before.offers.find((one) => isSameStep(one.step, step));
+  const chip = { label: offer?.label ?? stepName(step), isPending: true };
+  const offers = before.offers.map((one) => (one === offer ? { ...one, is_taken: true, isPending: true } : one));
+  return { ...before, offers, recipe: [...before.recipe, chip] };
+}
+
+/** @param {Expected} before @param {number} index @returns {Expected} */
+function withoutChip(before, index) {
+  return { ...before, recipe: before.recipe.map((chip, place) => (place === index ? { ...chip, isLeaving: true } : chip)) };
+}

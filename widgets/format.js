@@ -1,0 +1,31 @@
+/** Numbers as a person reads them: as `records/text.py` writes them. */
+
+/** 11689512 → "11.7 M"; with a unit, "11.7 MB". @param {number | null | undefined} count @param {string} [unit] */
+export function readableCount(count, unit = "") {
+  if (count === null || count === undefined || Number.isNaN(count)) return "–";
+  for (const [prefix, size] of /** @type {[string, number][]} */ ([["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]])) {
+    if (Math.abs(count) >= size) return `${threeFigures(count / size)} ${prefix}${unit}`;
+  }
+  return `${threeFigures(count)} ${unit}`.trimEnd();
+}
+
+/** 1536 → "1.54 kB". @param {number | null | undefined} count */
+export function readableBytes(count) {
+  return readableCount(count, "B");
+}
+
+/** Milliseconds with three digits behind the point below 10, one above. @param {number | null | undefined} value */
+export function readableMs(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  return value < 10 ? value.toFixed(3) : value.toFixed(1);
+}
+
+/** 0.1234 → "12.3%". @param {number | null | undefined} ratio */
+export function readablePercent(ratio) {
+  return ratio === null || ratio === undefined || Number.isNaN(ratio) ? "–" : `${(100 * ratio).toFixed(1)}%`;
+}
+
+/** Three figures, without an exponent. @param {number} value */
+export function threeFigures(value) {
+  return String(Number(value.toPrecision(3)));
+}

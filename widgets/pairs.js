@@ -1,0 +1,59 @@
+/** The layers of two profiles side by side, the largest changes first; no page in here. */
+
+/**
+ * @typedef {{ layer: string, kind_before?: string | null, kind_after?: string | null, before_ms: number | null,
+ *   after_ms: number | null, note?: string }} Pair
+ * @typedef {{ before: string, after: string, before_ms: number, after_ms: number, predicted?: { saves_ms?: number | null,
+ *   basis?: string | null } | null, rows: Pair[], title?: string }} SideBySideData
+ */
+
+/** How much less a layer takes itself; below 0 it takes more. @param {Pair} pair */
+export function savedMs(pair) {
+  return (pair.before_ms ?? 0) - (pair.after_ms ?? 0);
+}
+
+/**
+ * The pairs that changed most, and what the others took together.
+ * @param {Pair[]} rows @param {number} most
+ * @returns {{ shown: Pair[], rest: { count: number, before_ms: number, after_ms: number } | null }}
+ */
+export function largestChanges(rows, most) {
+  const ordered = [...rows].sort((one, other) => Math.abs(savedMs(other)) - Math.abs(savedMs(one)));
+  const shown = ordered.filter((pair) => savedMs(pair) !== 0).slice(0, most);
+  const left = ordered.filter((pair) => !shown.includes(pair));
+  return { shown, rest: left.length ? { count: left.length, ...totals(left) } : null };
+}
+
+/** −3.2 saves, +0.4 costs; what rounds to nothing is 0. @param {number} saved @param {number} places */
+export function signedChange(saved, places) {
+  const text = Math.abs(saved).toFixed(places);
+  return Number(text) === 0 ? "0" : `${saved > 0 ? "−" : "+"}${text}`;
+}
+
+/** How many decimals a column needs, so that its largest number has three or four figures. @param {number} largest */
+export function decimalsFor(largest) {
+  return largest >= 100 ? 1 : largest >= 10 ? 2 : 3;
+}
+
+/**
+ * What was predicted beside what was achieved; null where nothing was.
+ * @param {SideBySideData} data @returns {{ predicted: number, achieved: number, basis: string } | null}
+ */
+export function promiseOf(data) {
+  const predicted = data.predicted?.saves_ms;
+  if (predicted === null || predicted === undefined) return null;
+  return { predicted, achieved: data.before_ms - data.after_ms, basis: data.predicted?.basis ?? "" };
+}
+
+/** What a row says of its layer's kind. @param {Pair} pair */
+export function kindsText(pair) {
+  return [...new Set([pair.kind_before, pair.kind_after].filter(Boolean))].join(" → ");
+}
+
+/** @param {Pair[]} rows */
+function totals(rows) {
+  return {
+    before_ms: rows.reduce((sum, one) => sum + (one.before_ms ?? 0), 0),
+    after_ms: rows.reduce((sum, one) => sum + (one.after_ms ?? 0), 0),
+  };
+}

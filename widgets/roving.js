@@ -1,0 +1,29 @@
+/** One stop of the Tab key for a row of buttons, and arrows between them. */
+
+/**
+ * @param {HTMLElement} box @param {string} selector of the buttons in it
+ * @returns {(button: HTMLElement | null) => void} makes a button the one that Tab stops at
+ */
+export function roving(box, selector) {
+  const buttons = () => /** @type {HTMLElement[]} */ ([...box.querySelectorAll(selector)]);
+  /** @param {HTMLElement | null} button */
+  const stopAt = (button) => buttons().forEach((one) => (one.tabIndex = one === button ? 0 : -1));
+  box.addEventListener("keydown", (event) => {
+    const all = buttons();
+    const next = steppedBy(event.key, all.indexOf(/** @type {HTMLElement} */ (event.target)), all.length);
+    if (next === null) return;
+    event.preventDefault();
+    event.stopPropagation();
+    stopAt(all[next]);
+    all[next].focus();
+  });
+  return stopAt;
+}
+
+/** The place that a key leads to in a row; null where it leads nowhere. @param {string} key @param {number} place @param {number} count */
+export function steppedBy(key, place, count) {
+  if (place < 0) return null;
+  /** @type {Record<string, number>} */
+  const target = { ArrowRight: (place + 1) % count, ArrowLeft: (place - 1 + count) % count, Home: 0, End: count - 1 };
+  return key in target ? target[key] : null;
+}

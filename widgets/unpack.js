@@ -1,0 +1,63 @@
+/** A packed profile as columns: what `paifuser_lab/widgets/wire.py` packed. */
+
+import { depthsOf, endsOf } from "./tree.js";
+
+/** @typedef {{ names: string[], codes: DataView }} Numbered */
+
+/**
+ * A profile's rows in the order of its tree: a row's parent stands before it, and its descendants are the rows up to `end`.
+ * @typedef {{
+ *   isKnown: boolean, title: string, note: string, workload: string, ceiling: any,
+ *   layers: string[], parent: Int32Array, depth: Uint16Array, end: Int32Array, place: Map<string, number>,
+ *   kind: string[], output: string[], bound: string[], numbers: Record<string, Float32Array>,
+ * }} LayerTable
+ */
+
+/** What the trait `data` holds; `{}` is a profile that is not yet there. @param {any} data @returns {LayerTable} */
+export function unpackedProfile(data) {
+  const layers = /** @type {string[]} */ (data?.layer ?? []);
+  const parent = data?.parent ? int32s(data.parent) : new Int32Array();
+  const numbers = Object.entries(data?.numbers ?? {}).map(([name, view]) => [name, float32s(/** @type {DataView} */ (view))]);
+  return {
+    isKnown: Array.isArray(data?.layer),
+    title: data?.title ?? "",
+    note: data?.note ?? "",
+    workload: data?.workload ?? "",
+    ceiling: data?.ceiling ?? null,
+    layers,
+    parent,
+    depth: depthsOf(parent),
+    end: endsOf(parent),
+    place: new Map(layers.map((layer, row) => [layer, row])),
+    kind: spelledOut(data?.kind),
+    output: spelledOut(data?.output),
+    bound: spelledOut(data?.bound),
+    numbers: Object.fromEntries(numbers),
+  };
+}
+
+/** A number of a row; NaN where it is not known. @param {LayerTable} table @param {string} name @param {number} row */
+export function numberAt(table, name, row) {
+  return table.numbers[name]?.[row] ?? NaN;
+}
+
+/** @param {DataView} view @returns {Float32Array} */
+export function float32s(view) {
+  return new Float32Array(aligned(view));
+}
+
+/** @param {DataView} view @returns {Int32Array} */
+export function int32s(view) {
+  return new Int32Array(aligned(view));
+}
+
+/** Each row's name. @param {Numbered | undefined} numbered @returns {string[]} */
+export function spelledOut(numbered) {
+  if (!numbered) return [];
+  return Array.from(new Uint16Array(aligned(numbered.codes)), (code) => numbered.names[code]);
+}
+
+/** A buffer that begins where its numbers do: a view may begin anywhere in a message. @param {DataView} view @returns {ArrayBuffer} */
+function aligned(view) {
+  return /** @type {ArrayBuffer} */ (view.buffer).slice(view.byteOffset, view.byteOffset + view.byteLength);
+}

@@ -1,0 +1,134 @@
+/** The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did not help. */
+
+import { DetailPanel } from "./detail.js";
+import { h } from "./dom.js";
+import { expected } from "./expected.js";
+import { benchFooter } from "./footer.js";
+import { isField, isPlainKey } from "./grid_keys.js";
+import { benchHeader } from "./header.js";
+import { unserved } from "./host.js";
+import { layers } from "./layers.js";
+import { benchColumns } from "./precision_column.js";
+import { watchSilence } from "./silence.js";
+import { BenchTabs, FIRST_TAB } from "./tabs.js";
+
+/** @type {Record<string, string>} */
+const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
+
+/** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
+export function workbench(root, host, model) {
+  return new Bench(root, host, model);
+}
+
+class Bench {
+  /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.isSilent = false;
+    this.state = expected(model.get("state"), unserved(model));
+    const box = h("div", { class: "pf-bench-table" });
+    this.table = layers(box, host);
+    this.table.extras(benchColumns(() => this.state, (layer, name) => host.ask({ do: "precision", layer, name })));
+    this.header = benchHeader();
+    this.main = h("div", { class: "pf-bench-main" });
+    this.tabs = new BenchTabs(box, host, model, (name, isWide) => this.makeRoom(name, isWide));
+    this.detail = new DetailPanel(host, (step) => host.ask({ do: "choose", step }));
+    this.footer = benchFooter((request) => host.ask(request));
+    this.silence = watchSilence(model, (isSilent) => this.hear(isSilent));
+    this.listen();
+    this.build(root);
+  }
+
+  /** @param {HTMLElement} root */
+  build(root) {
+    const bar = h("nav", { class: "pf-bench-bar", "aria-label": "views" }, this.tabs.bar, this.table.tools);
+    this.main.append(this.tabs.pages, this.detail.element);
+    this.element = h("section", { class: "pf-workbench", tabindex: "-1", "aria-label": "workbench" },
+      this.header.element, bar, this.main, this.footer.element);
+    this.element.addEventListener("keydown", (event) => this.onKey(event));
+    root.append(this.element);
+    this.drawState();
+    this.drawViews();
+  }
+
+  listen() {
+    /** @type {[string, () => void][]} */
+    this.listeners = [
+      ["change:state", () => this.drawState()],
+      ["change:requests", () => this.drawState()],
+      ["change:served", () => this.drawState()],
+      ["change:detail", () => this.drawDetail()],
+      ["change:views", () => this.drawViews()],
+    ];
+    for (const [name, listener] of this.listeners) this.model.on(name, listener);
+  }
+
+  /** @param {any} data a packed profile */
+  show(data) {
+    this.table.show(data);
+    this.drawDetail();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    this.table.select?.(layer);
+    this.tabs.select(layer);
+    this.drawDetail();
+    this.detail.select(layer);
+  }
+
+  destroy() {
+    for (const [name, listener] of this.listeners ?? []) this.model.off(name, listener);
+    this.silence.destroy();
+    this.table.destroy?.();
+    this.tabs.destroy();
+    this.detail.destroy();
+  }
+
+  drawState() {
+    this.silence.look();
+    this.state = expected(this.model.get("state"), unserved(this.model));
+    this.header.show(this.state);
+    this.footer.show(this.state, this.isSilent);
+    this.table.refresh();
+    this.drawDetail();
+  }
+
+  drawDetail() {
+    const asked = /** @type {any[]} */ (unserved(this.model)).filter((request) => request.do === "choose");
+    this.detail.show(this.table.table(), this.host.selected() ?? "", this.model.get("detail"), asked);
+  }
+
+  drawViews() {
+    this.tabs.show(this.model.get("views"));
+  }
+
+  /** @param {string} name @param {boolean} isWide */
+  makeRoom(name, isWide) {
+    this.main.classList.toggle("pf-wide", isWide);
+    this.table.tools.classList.toggle("pf-still", name !== FIRST_TAB);
+  }
+
+  /** @param {boolean} isSilent */
+  hear(isSilent) {
+    this.isSilent = isSilent;
+    this.footer.show(this.state, isSilent);
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.defaultPrevented || !isPlainKey(event) || isField(event.target)) return;
+    const action = BENCH_KEYS[event.key];
+    if (!action && event.key !== "/") return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (action) this.footer.press(action);
+    else this.filter();
+  }
+
+  filter() {
+    this.tabs.open(FIRST_TAB);
+    this.table.filter();
+  }
+}
