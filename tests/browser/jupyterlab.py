@@ -43,6 +43,9 @@ IS_READY = """async () => {
 }"""
 
 
+HAS_RUN = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => one.textContent.includes('*'))"
+
+
 @dataclass
 class Lab:
     """A running server."""
@@ -65,6 +68,11 @@ class Page:
         self.page.wait_for_function(IS_READY, timeout=60_000)
         self.page.set_default_timeout(timeout_s * 1000)
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        self._wait_until_run(timeout_s)
+
+    def _wait_until_run(self, timeout_s: float) -> None:
+        """No cell has a star; the Jupyter kernel may be idle in between, and a widget's messages make it seem so."""
+        self.page.wait_for_function(HAS_RUN, timeout=timeout_s * 1000)
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
     def run_all_from(self, cell: int, timeout_s: float) -> None:
@@ -74,7 +82,7 @@ class Page:
             " return window.jupyterapp.commands.execute('notebook:run-all-below'); }",
             cell,
         )
-        self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
+        self._wait_until_run(timeout_s)
 
     def errors(self) -> list[str]:
         """What cells raised."""
