@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,10 +29,6 @@ MOST_CALLS_A_TURN = 50
 NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
 MOST_NAPS = 20
 RESAMPLES = 2000
-
-QUIET = (
-    threading.RLock()
-)  # held for a round by whoever times: a workbench measures in the background while a cell may measure, too
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: flo
         if done >= 5 and time.perf_counter() - began > seconds:
             return
         shuffle(order)
-        with QUIET, _no_collection():
+        with _no_collection():
             for one in order:
                 _take_turn(one, calls[one.name], samples[one.name])
         yield samples

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import RLock
 from types import GeneratorType
 from typing import Any, Protocol, Self
 
@@ -166,9 +167,19 @@ def workload_of(subject: Workload | Derived) -> Workload:
     return subject.workload
 
 
+# One thread runs models at a time: a workbench does so in the background while a cell may do the same, perhaps with the same model. Its
+# flags and buffers, torch's profiler and its modes, exporting and compiling are the whole process's, and two timings would disturb each other.
+QUIET = RLock()
+
+
 @contextmanager
 def running(model: nn.Module) -> Iterator[None]:
-    """In eval mode and without gradients; training flags and buffers are put back whatever happens."""
+    """In eval mode and without gradients, while no other thread runs one; flags and buffers are put back whatever happens."""
+    with QUIET:
+        yield from _running(model)
+
+
+def _running(model: nn.Module) -> Iterator[None]:
     before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     model.eval()

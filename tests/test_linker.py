@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paifuser_lab.errors import FileError
+from paifuser_lab.widgets import VIEWS
 from paifuser_lab.widgets.linker import front_end, linked
 
 
@@ -13,7 +14,7 @@ def write(tmp_path):
     def write(**files):
         for name, text in files.items():
             (tmp_path / f"{name}.js").write_text(text)
-        return tmp_path / "index.js"
+        return files["index"], tmp_path
 
     return write
 
@@ -24,7 +25,7 @@ def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
         b='import { a } from "./a.js";\nexport function b() { return a; }\n',
         a='/** @param {import("./b.js").B} x */\nexport const a = 1;\n',
     )
-    whole = linked(entry)
+    whole = linked(*entry)
     assert whole.count("const a = 1;") == 1 and whole.index("const a") < whole.index("function b") < whole.index("export default")
     assert "\nimport" not in whole and "export function" not in whole
 
@@ -32,23 +33,26 @@ def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ({"index": 'import { a } from "./none.js";\n'}, "index.js needs none.js"),
+        ({"index": 'import { a } from "./none.js";\n'}, "The panel needs none.js"),
         ({"index": 'import { a as b } from "./a.js";\n', "a": ""}, "renames what it imports from a.js"),
         ({"index": 'import a from "./a.js";\n', "a": ""}, "cannot be linked"),
-        ({"index": 'import { a } from "./a.js";\n', "a": 'import { b } from "./b.js";\n', "b": 'import { a } from "./a.js";\n'}, "itself"),
-        ({"index": 'import { a } from "./a.js";\nconst one = 1;\n', "a": "const one = 2;\n"}, "one is defined in a.js and in index.js"),
+        ({"index": 'import { a } from "./a.js";\n',
+          "a": 'import { b } from "./b.js";\n', "b": 'import { a } from "./a.js";\n'}, "itself"),
+        ({"index": 'import { a } from "./a.js";\n',
+          "a": 'import { b } from "./b.js";\nconst one = 2;\n', "b": "const one = 1;\n"}, "one is defined in b.js and in a.js"),
         ({"index": 'import { a } from "./a.js";\n', "a": "export { a };\n"}, "cannot be linked"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_linked_is_told_in_a_sentence(write, files, sentence):
     with pytest.raises(FileError, match=sentence):
-        linked(write(**files))
+        linked(*write(**files))
 
 
-def test_the_front_end_is_one_module_that_asks_for_nothing():
-    module, style = front_end()
-    assert "export default" in module and "\nimport" not in module
+@pytest.mark.parametrize("view", ["workbench", *VIEWS.values(), "recipe"])
+def test_the_front_end_of_a_view_is_one_module_that_asks_for_nothing(view):
+    module, style = front_end(view)
+    assert module.count("export default") == 1 and "\nimport" not in module
     for forbidden in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "@import", "url("):
         allowed = "http://www.w3.org/2000/svg" if forbidden == "http://" else ""
         assert forbidden not in (module + style).replace(allowed, ""), forbidden
-    assert len(module) + len(style) < 160_000, "it is sent for every panel"
+    assert len(module) < 130_000, "it is sent for every panel"

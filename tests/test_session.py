@@ -176,3 +176,14 @@ def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
 )
 def test_a_step_goes_where_it_belongs(before, step, after):
     assert lab.Recipe(before).with_step(step) == lab.Recipe(after)
+
+
+def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sessions):
+    session = sessions()
+    session.choose("fold")
+    session.choose("layout")
+    comparison = lab.compare(session.work, lab.Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]), rounds=1)
+    seen = lab.profile(session.work, runs=1)
+    state = session.wait(PATIENCE)
+    assert all(row.failure is None for row in comparison.rows) and seen.failure is None
+    assert state.error is None and state.variant.recipe == lab.Recipe(["fold", "layout"])

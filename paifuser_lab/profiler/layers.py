@@ -19,7 +19,6 @@ from torch.utils import _pytree as pytree
 from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
-from ..measure import QUIET
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
 from ..workload import Derived, Workload, running, workload_of
@@ -148,9 +147,8 @@ def _time_in_turn(
             if late or (should_stop is not None and done and should_stop()):
                 return
             shuffle(turns)
-            with QUIET:
-                for sight, is_watched in turns:
-                    _take_turn(sight, is_watched=is_watched)
+            for sight, is_watched in turns:
+                _take_turn(sight, is_watched=is_watched)
             shown.advance(doing=", ".join(sight.work.name for sight in sights))
 
 

@@ -18,23 +18,31 @@ STYLES = ("theme.css", "views.css")
 
 
 @cache
-def front_end() -> tuple[str, str]:
-    """The module that every panel sends, and its style."""
+def front_end(view: str) -> tuple[str, str]:
+    """The module that the panel of a view sends, with nothing that only other views need; and the style of all."""
     folder = asset("widgets/index.js").parent
+    first, *others = view.split("_")
+    function = first + "".join(word.capitalize() for word in others)
+    entry = (
+        'import { rendering } from "./index.js";\n'
+        f'import {{ {function} }} from "./{view}.js";\n'
+        f"export default {{ render: rendering({function}) }};\n"
+    )
     style = "\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES)
-    return linked(folder / "index.js"), slim(style)
+    return linked(entry, folder), slim(style)
 
 
-def linked(entry: Path) -> str:
-    """One module out of a module and all that it imports, each once and before whoever needs it."""
+def linked(entry: str, folder: Path) -> str:
+    """One module out of a module's text and all that it imports, each once and before whoever needs it."""
     texts: dict[Path, str] = {}
-    _collect(entry, texts, ())
+    for name in _imported(entry, "the entry"):
+        _collect(folder / name, texts, ())
     _check_names(texts)
-    parts = [EXPORT.sub("", text) if path != entry else text for path, text in texts.items()]
+    parts = [*(EXPORT.sub("", text) for text in texts.values()), entry]
     whole = "\n".join(slim(COMMENT.sub("", IMPORT.sub("", part))) for part in parts)
-    if found := LEFT_OVER.search(IMPORT.sub("", "\n".join(EXPORT.sub("", part) for part in parts))):
-        line = whole[max(0, found.start()) :].strip().splitlines()[0]
-        raise FileError(f'{entry.name}: `{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.')
+    if found := LEFT_OVER.search(whole):
+        line = whole[found.start() :].strip().splitlines()[0]
+        raise FileError(f'`{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.')
     return whole
 
 
@@ -58,13 +66,19 @@ def _collect(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> Non
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileError(
-            f"{above[-1].name if above else 'the panel'} needs {path.name}, which cannot be read: {error}."
+            f"{above[-1].name if above else 'The panel'} needs {path.name}, which cannot be read: {error}."
         ) from error
-    for names, name in IMPORT.findall(text):
-        if " as " in names:
-            raise FileError(f"{path.name} renames what it imports from {name}; give the thing the name that it is to have.")
+    for name in _imported(text, path.name):
         _collect(path.parent / name, texts, (*above, path))
     texts[path] = text
+
+
+def _imported(text: str, whose: str) -> list[str]:
+    """The files that a module imports from."""
+    for names, name in IMPORT.findall(text):
+        if " as " in names:
+            raise FileError(f"{whose} renames what it imports from {name}; give the thing the name that it is to have.")
+    return [name for _, name in IMPORT.findall(text)]
 
 
 def _check_names(texts: dict[Path, str]) -> None:

@@ -22,7 +22,6 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     Panels about the same workload share the selection: a click in one selects in the others.
     """
 
-    _esm, _css = front_end()
     view = traitlets.Unicode(help="which view is drawn").tag(sync=True)
     data = traitlets.Dict(help="what the view shows").tag(sync=True)
     selected = traitlets.Unicode("", help="the chosen layer's dotted path; '' is none").tag(sync=True)
@@ -31,6 +30,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
 
     def __init__(self, view: str, record: Record | None = None, *, workload: str = "", **traits: Any) -> None:
         self.record = record
+        self._esm, self._css = front_end(view)
         super().__init__(view=view, data=packed(record) if record is not None else {}, **traits)
         name = workload or getattr(record, "workload", "")
         self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()

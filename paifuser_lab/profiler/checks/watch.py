@@ -19,6 +19,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...errors import MeasureError
 from ...locate import watching_outermost
+from ...workload import QUIET
 from .gradient_watch import GradientCounts, GradientWatch
 from .model_watch import Denormals, ModelWatch, is_read_along, our_look
 from .trace import LOOP, SETTLE, Trace, trace_of
@@ -125,7 +126,7 @@ def watch(loop: Callable[[], Any]) -> Seen:
         raise MeasureError("A profiler is running already, and torch runs one at a time; call the checklist outside it.")
     watched, is_interrupted = _Watch(), False
     device = "cuda" if torch.cuda.is_available() else None
-    with profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):
+    with QUIET, profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):
         try:
             loop()
         except KeyboardInterrupt:
