@@ -57,7 +57,7 @@ def try_alternatives(
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
     """What each step does to a layer; nothing is known of one that does not run alone, for want of another argument perhaps."""
-    for trial in _trials(machine):
+    for trial in _trials(machine, _dtype(module)):
         found = None
         with suppress(Exception):
             found = _try(module, shape, trial)
@@ -65,10 +65,13 @@ def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iter
             yield found
 
 
-def _trials(machine: Hardware) -> list[Trial]:
+def _trials(machine: Hardware, now: torch.dtype) -> list[Trial]:
+    """What could help a layer that is in fp32 or, already in 16 bits, only another layout."""
     target = machine.target
     halves = (("bf16", torch.bfloat16, target.bf16_gflops), ("fp16", torch.float16, target.fp16_gflops))
-    faster = [(name, dtype) for name, dtype, rate in halves if rate and rate > WORTH * target.fp32_gflops]
+    faster = [
+        (name, dtype) for name, dtype, rate in halves if rate and rate > WORTH * target.fp32_gflops and now == torch.float32
+    ]
     return [
         Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last)),
         *(Trial({"precision": {"default": name}}, methodcaller("to", dtype)) for name, dtype in faster[:1]),
