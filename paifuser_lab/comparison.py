@@ -76,7 +76,7 @@ def compare(
         is_interrupted |= is_stopped
     return Comparison(
         workload=work.name,
-        machine=_machine(),
+        machine=hardware().label,
         baseline=fastest.name,
         metric_name=work.metric_name if metric and work.test is not None else None,
         rounds=max(len(one.rounds_ms) for one in samples.values()),
@@ -106,17 +106,12 @@ def _so_far(work: Workload, baselines: list[_Contender], contenders: list[_Conte
         )
     return Comparison(
         workload=work.name,
-        machine=_machine(),
+        machine=hardware().label,
         baseline=fastest.name,
         rounds=max(len(one.rounds_ms) for one in samples.values()),
         is_interrupted=True,
         rows=tuple(rows),
     )
-
-
-def _machine() -> str:
-    machine = hardware()
-    return f"{machine.name} · {machine.physical_cores} cores"
 
 
 def _labels(variant: Variant | None) -> tuple[str, ...]:

@@ -176,10 +176,18 @@ def _take_turn(one: Candidate, calls: int, samples: Samples) -> None:
 def _timed(one: Candidate) -> tuple[float, float]:
     """Wall and process CPU time of one call, in ms."""
     _settle(one.device)
-    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
-    one.call()
-    _settle(one.device)
-    return (time.perf_counter_ns() - wall) / 1e6, (time.process_time_ns() - cpu) / 1e6
+    cpu = time.process_time_ns()
+    wall_ms = timed_ms(one.call, one.device)
+    return wall_ms, (time.process_time_ns() - cpu) / 1e6
+
+
+def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
+    """Wall time of one call, until its work on the device is done."""
+    _settle(device)
+    began = time.perf_counter_ns()
+    call()
+    _settle(device)
+    return (time.perf_counter_ns() - began) / 1e6
 
 
 def _settle(device: torch.device) -> None:

@@ -61,6 +61,7 @@ class Session:
 
     def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
         self.work = work
+        self._own = work.copied()  # what the worker runs: yours may be trained in a cell meanwhile
         self.rounds, self.seconds = rounds, seconds
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -211,18 +212,21 @@ class Session:
         """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
         try:
             if not len(recipe):
-                self._look(recipe, version, self.work)
+                self._look(recipe, version, self._own)
             self._update(version, status="applying")
-            variant = apply(self.work, recipe)
-            self._variants[recipe.digest] = variant
+            variant = apply(self._own, recipe)
+            self._variants[recipe.digest] = replace(variant, work=self.work)
             known = self._measured.get(recipe.digest)
-            if self._update(version, status="measuring", variant=variant, total=self.rounds) and known is None:
+            if (
+                self._update(version, status="measuring", variant=self._variants[recipe.digest], total=self.rounds)
+                and known is None
+            ):
                 known = self._measure(variant, version)
             if known is not None and not (known.is_interrupted and self._wanted):  # stopped is kept, overtaken is not
                 self._measured[recipe.digest] = known
                 self._update(version, comparison=known)
             self._look(recipe, version, variant)
-            self._rest(version, variant=variant, comparison=known)
+            self._rest(version, variant=self._variants[recipe.digest], comparison=known)
         except Exception as error:
             self._fall_back(recipe, error)
 
@@ -243,7 +247,7 @@ class Session:
             self._update(version, done=done, comparison=partial)
 
         return compare(
-            self.work,
+            self._own,
             *([variant] if len(variant.recipe) else []),
             rounds=self.rounds,
             seconds=self.seconds,

@@ -140,11 +140,22 @@ class Workload:
 
     def to(self, device: str | torch.device) -> Self:
         """The same workload on another device, with a copy of the model."""
-        moved = copy.copy(self)
-        moved.variants = OrderedDict()
-        moved.model = copy.deepcopy(self.model).to(device)
+        moved = self.copied()
+        moved.model = moved.model.to(device)
         moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))
         return moved
+
+    def copied(self) -> Self:
+        """The same workload with a copy of the model."""
+        own = copy.copy(self)
+        own.variants = OrderedDict()
+        try:
+            own.model = copy.deepcopy(self.model)
+        except Exception as error:
+            raise WorkloadError(
+                f"{self.name} cannot be copied ({first_line(error)}), and only a copy is changed or moved."
+            ) from error
+        return own
 
 
 class Derived(Protocol):

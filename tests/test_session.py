@@ -187,3 +187,15 @@ def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sess
     state = session.wait(PATIENCE)
     assert all(row.failure is None for row in comparison.rows) and seen.failure is None
     assert state.error is None and state.variant.recipe == lab.Recipe(["fold", "layout"])
+
+
+def test_the_model_may_be_trained_in_a_cell_while_the_session_runs_its_copy(sessions):
+    model = Small().train()
+    session = sessions(model)
+    modes = set()
+    model.register_forward_hook(lambda module, args, output: modes.add(module.training))
+    session.choose("fold")
+    assert all(module.training for module in model.modules()), "the worker does not put it in eval mode"
+    state = session.wait(PATIENCE)
+    assert not modes, "the worker never calls it"
+    assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None

@@ -6,20 +6,24 @@ A layer's class and options, not its name, decide its speed, so that of equal la
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from operator import methodcaller
 from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from ..errors import first_line
+from ..measure import timed_ms
 from ..records import Alternative, Hardware
 from .operators import Operators
+
+logger = logging.getLogger(__name__)
 
 SECONDS = 3.0
 ROUNDS = 5
@@ -58,11 +62,10 @@ def try_alternatives(
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
     """What each step does to a layer; nothing is known of one that does not run alone, for want of another argument perhaps."""
     for trial in _trials(machine, _dtype(module)):
-        found = None
-        with suppress(Exception):
-            found = _try(module, shape, trial)
-        if found is not None:
-            yield found
+        try:
+            yield _try(module, shape, trial)
+        except Exception as error:
+            logger.info("%s was not tried alone with %s: %s", type(module).__name__, trial.step, first_line(error))
 
 
 def _trials(machine: Hardware, now: torch.dtype) -> list[Trial]:
@@ -102,18 +105,8 @@ def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative
     with torch.no_grad():
         for _ in range(ROUNDS + 1):
             for is_changed, call in ((False, lambda: here(x)), (True, lambda: there(y))):
-                taken[is_changed].append(_timed_ms(call, device))
+                taken[is_changed].append(timed_ms(call, device))
     return Alternative(step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:]))
-
-
-def _timed_ms(call: Callable[[], Tensor], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter_ns()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter_ns() - began) / 1e6
 
 
 def _dtype(module: nn.Module) -> torch.dtype:

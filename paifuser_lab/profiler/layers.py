@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
+from ..measure import timed_ms
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
 from ..workload import Derived, Workload, running, workload_of
@@ -99,7 +100,7 @@ def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
         return _broken(work, threads or own or thread_choices()[-1], machine, failure)
     sight = Sight(work, threads or own or _faster_threads(work), machine)
     with running(work.model), with_threads(sight.threads):
-        once_ms = _wall_ms(sight.fresh_call(), work.device)
+        once_ms = timed_ms(sight.fresh_call(), work.device)
         sight.operators = watch_operators(work.model, sight.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS)
     return sight
 
@@ -126,7 +127,7 @@ def _faster_threads(work: Workload) -> int:
         for _ in range(3):
             for count in choices:
                 with with_threads(count):
-                    best[count] = min(best[count], *(_wall_ms(lambda: inputs(work.model), work.device) for _ in range(2)))
+                    best[count] = min(best[count], *(timed_ms(lambda: inputs(work.model), work.device) for _ in range(2)))
             if max(best.values()) > SLOW_MS:
                 break
     return min(best, key=lambda count: best[count])
@@ -156,10 +157,10 @@ def _take_turn(sight: Sight, *, is_watched: bool) -> None:
     model, device = sight.work.model, sight.work.device
     with with_threads(sight.threads):
         if not is_watched:
-            sight.plain_ms.append(_wall_ms(sight.fresh_call(), device))
+            sight.plain_ms.append(timed_ms(sight.fresh_call(), device))
             return
         call = sight.fresh_call()
-        taken = _wall_ms(lambda: sight.runs.append(watch_run(model, call, device)), device)
+        taken = timed_ms(lambda: sight.runs.append(watch_run(model, call, device)), device)
         sight.watched_ms.append(taken)
 
 
@@ -220,13 +221,3 @@ def _surrogate_loss(output: Any) -> Tensor:
     if not leaves:
         raise MeasureError("no part of the model's answer depends on its weights; profile it without backward=True.")
     return torch.stack([leaf.float().square().mean() for leaf in leaves]).sum()
-
-
-def _wall_ms(call: Callable[[], Any], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter_ns()
-    call()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return (time.perf_counter_ns() - began) / 1e6

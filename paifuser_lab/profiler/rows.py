@@ -34,7 +34,7 @@ def profile_of(sight: Sight) -> Profile:
     pairs = zip(sight.watched_ms, sight.plain_ms, strict=False)
     return Profile(
         workload=sight.work.name,
-        machine=f"{sight.machine.name} · {sight.machine.physical_cores} cores",
+        machine=sight.machine.label,
         device=str(sight.work.device),
         threads=sight.threads,
         ceiling=sight.ceiling,

@@ -50,6 +50,11 @@ class Hardware(Record):
         return min(self.ceilings, key=lambda one: abs(one.threads - wanted))
 
     @property
+    def label(self) -> str:
+        """The machine as other records name it."""
+        return f"{self.name} · {self.physical_cores} cores"
+
+    @property
     def target(self) -> Ceiling:
         """The ceilings of the device a model would run on: the first accelerator, else the CPU."""
         return self.accelerators[0].ceiling if self.accelerators else self.ceiling()

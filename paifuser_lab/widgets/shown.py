@@ -37,7 +37,7 @@ class Shown:
         machine = hardware()
         return {
             "workload": self.work.name,
-            "machine": f"{machine.name} · {machine.physical_cores} cores",
+            "machine": machine.label,
             "inputs": ", ".join("×".join(map(str, one.shape)) for one in self.work.inputs.tensors),
             "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
             "choices": list(CHOICES),

@@ -39,7 +39,7 @@ class Workbench(Panel):
         self.shown = Shown(work)
         super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
         self._drawn: Profile | None = None
-        self._compared: Comparison | None = None
+        self._viewed: tuple[Profile | None, Comparison | None] = (None, None)
         self.observe(self._on_requests, "requests")
         self.observe(self._on_selected, "selected")
         self._stop_listening = self.session.observe(self._on_state)
@@ -103,12 +103,12 @@ class Workbench(Panel):
     def _views_of(self, state: State) -> dict[str, Any] | None:
         """The tabs beside the layers; None while they are what they were."""
         compared = None if state.is_busy else state.comparison
-        if self.views and compared is self._compared and self.views.get("roofline", {}).get("of") == id(self._drawn):
+        if self.views and self._viewed[0] is self._drawn and self._viewed[1] is compared:
             return None
-        self._compared = compared
+        self._viewed = (self._drawn, compared)
         views: dict[str, Any] = {}
         if self._drawn is not None:
-            views["roofline"] = packed(self._drawn.roofline) | {"of": id(self._drawn)}
+            views["roofline"] = packed(self._drawn.roofline)
         if compared is not None:
             views["comparison"] = packed(compared)
         return views | {"hardware": self.shown.hardware}

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pytest
 
 from paifuser_lab._assets import asset
 
@@ -44,6 +45,17 @@ IS_READY = """async () => {
 
 
 HAS_RUN = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => one.textContent.includes('*'))"
+
+
+def marks() -> list[Any]:
+    """What every browser test is marked with: skipped, with the reason, where there is no Chromium, unless one is required."""
+    is_required = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
+    absent = chromium() is None and not is_required
+    return [
+        pytest.mark.browser,
+        pytest.mark.timeout(600),
+        pytest.mark.skipif(absent, reason="there is no Chromium on this machine"),
+    ]
 
 
 @dataclass

@@ -9,13 +9,8 @@ import pytest
 from browser import jupyterlab
 
 QUICK = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 2.0\nout = ""'
-IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(jupyterlab.chromium() is None and not IS_REQUIRED, reason="there is no Chromium on this machine"),
-]
+pytestmark = jupyterlab.marks()
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

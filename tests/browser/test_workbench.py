@@ -14,13 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 import paifuser_lab as lab
 
-IS_REQUIRED = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(jupyterlab.chromium() is None and not IS_REQUIRED, reason="there is no Chromium on this machine"),
-]
+pytestmark = jupyterlab.marks()
 
 NASTY = "<img src=x onerror=alert(1)>"
 OPEN = """
