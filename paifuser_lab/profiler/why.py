@@ -14,16 +14,15 @@ from typing import Any
 
 from ..errors import MeasureError
 from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted, readable_bytes
-from .since import compared_reasons
+from .alternatives import WORTH
+from .since import COPIES, compared_reasons
 
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
 MATTERS = 0.002  # of the whole; below that a layer is only summed up
 SLOW_PATH = 0.25  # of the roof, without the calling being to blame
 A_REAL_OPERATOR = 20  # times what calling the smallest costs; operators set themselves up, and below that it is all they do
-FASTER_FORMAT = 1.3
 MOSTLY = 0.8
 CLEARLY = 1.1  # times faster, before a change of a layer is called a help
-COPIES = ("_to_copy", "clone", "copy_", "contiguous")
 NORMALISED = ("Conv", "Linear")
 GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
 
@@ -197,7 +196,7 @@ def _number_format(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     name = max(rates, key=lambda one: rates[one])
     ratio = rates[name] / profile.ceiling.fp32_gflops
     is_tried = any("precision" in one.step for one in row.alternatives)
-    if row.verdict == "compute" and row.dtype == "float32" and ratio > FASTER_FORMAT and not is_tried:
+    if row.verdict == "compute" and row.dtype == "float32" and ratio > WORTH and not is_tried:
         yield Reason(
             topic="number format",
             sentence=f"It computes in fp32, and this machine computes {ratio:.1f} × faster in {name}.",
