@@ -12,6 +12,7 @@ from .explanation import Basis, Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
 from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
 from .record import Record
+from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide
 from .text import counted, readable_bytes, readable_count
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
@@ -26,18 +27,23 @@ __all__ = [
     "Check",
     "Checklist",
     "Comparison",
+    "Curvature",
+    "Estimate",
     "Explanation",
     "Hardware",
     "Kernel",
     "LayerPair",
     "LayerProfile",
+    "LayerSensitivity",
     "Measurement",
+    "Method",
     "OperatorProfile",
     "Point",
     "Profile",
     "Reason",
     "Record",
     "Roofline",
+    "Sensitivity",
     "SideBySide",
     "StepReport",
     "TraceSummary",

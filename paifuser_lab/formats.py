@@ -1,0 +1,124 @@
+"""Number formats: what each keeps of a tensor, and how values are rounded to it. Pure arithmetic, used to predict and to run alike."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+GROUP = 32  # weights of fewer than eight bits share a scale with so many neighbours, where their number divides
+FLOATS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NAMES = (*FLOATS, "int8", "int8-weights", "int4-weights")  # what a layer can run in; fewer bits can be looked at
+WEIGHTS_ONLY = re.compile(r"int([2-8])-weights")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A number format: of weights, and of what the layer is given where that is rounded too."""
+
+    name: str
+    weight_bits: int
+    dtype: torch.dtype | None = None  # of a floating-point format
+    rounds_inputs: bool = False
+
+    @property
+    def is_float(self) -> bool:
+        """Whether it is a floating-point format."""
+        return self.dtype is not None
+
+
+def format_of(name: str) -> Format:
+    """The format of a name: 'bf16', 'int8' (weights and inputs), 'int4-weights' …"""
+    if name in FLOATS:
+        return Format(name, FLOATS[name].itemsize * 8, FLOATS[name], rounds_inputs=name != "fp32")
+    if name == "int8":
+        return Format(name, 8, rounds_inputs=True)
+    if found := WEIGHTS_ONLY.fullmatch(name):
+        return Format(name, int(found[1]))
+    raise ValueError(f"{name!r} is no number format; there are {', '.join(NAMES)}")
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Whole numbers and their scales; `channel` is the dimension that has scales of its own."""
+
+    values: Tensor  # int8, in the weight's shape
+    scales: Tensor  # (channels, groups)
+    channel: int
+
+    def dequantized(self) -> Tensor:
+        """The numbers that they stand for."""
+        rows = self.values.transpose(0, self.channel)
+        grouped = rows.reshape(*self.scales.shape, -1) * self.scales.unsqueeze(-1)
+        return grouped.reshape(rows.shape).transpose(0, self.channel)
+
+
+def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
+    """Round a weight to whole numbers, symmetric around zero: a scale a channel, and below eight bits one a group of neighbours."""
+    most = 2 ** (bits - 1) - 1
+    rows = weight.detach().transpose(0, channel)
+    inputs = rows[0].numel()
+    groups = inputs // GROUP if bits < 8 and inputs % GROUP == 0 else 1
+    grouped = rows.reshape(rows.shape[0], groups, -1)
+    scales = grouped.abs().amax(dim=-1) / most
+    scales = torch.where(scales > 0, scales, torch.ones_like(scales))
+    values = (grouped / scales.unsqueeze(-1)).round().clamp(-most, most).to(torch.int8)
+    return Quantized(values.reshape(rows.shape).transpose(0, channel).contiguous(), scales, channel)
+
+
+def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
+    """A weight as it is after a format has rounded it, in the type it had."""
+    number = format_of(name)
+    if number.dtype is not None:
+        return weight.detach().to(number.dtype).to(weight.dtype)
+    return quantize(weight, number.weight_bits, channel=channel).dequantized()
+
+
+def weight_bytes(weight: Tensor, name: str, *, channel: int = 0) -> int:
+    """What a weight takes in a format, its scales included."""
+    number = format_of(name)
+    if number.is_float:
+        return weight.numel() * number.weight_bits // 8
+    inputs = weight.numel() // max(weight.shape[channel], 1)
+    groups = inputs // GROUP if number.weight_bits < 8 and inputs % GROUP == 0 else 1
+    return -(-weight.numel() * number.weight_bits // 8) + 4 * weight.shape[channel] * groups
+
+
+@dataclass(frozen=True)
+class Range:
+    """What values lie between, and the 256 steps that stand for them; zero is always one of them."""
+
+    low: float
+    high: float
+
+    @property
+    def scale(self) -> float:
+        """The width of a step; 1 for what is always zero."""
+        return (max(self.high, 0.0) - min(self.low, 0.0)) / 255 or 1.0
+
+    @property
+    def zero(self) -> int:
+        """The step that stands for zero."""
+        return min(255, max(0, round(-min(self.low, 0.0) / self.scale)))
+
+    def rounded(self, values: Tensor) -> Tensor:
+        """Values as they are after they went through the 256 steps."""
+        steps = (values / self.scale).round().add(self.zero).clamp(0, 255)
+        return (steps - self.zero) * self.scale
+
+
+CHANNEL_OF: dict[type[nn.Module], int] = {
+    nn.Linear: 0, nn.Conv1d: 0, nn.Conv2d: 0, nn.Conv3d: 0,
+    nn.ConvTranspose1d: 1, nn.ConvTranspose2d: 1, nn.ConvTranspose3d: 1, nn.Embedding: 0,
+}  # fmt: skip
+
+
+def channel_of(layer: nn.Module) -> int | None:
+    """Which dimension of a layer's weight is its output channels; None for a layer that has no weight to quantize."""
+    for kind, channel in CHANNEL_OF.items():
+        if isinstance(layer, kind) and type(layer).forward is kind.forward:
+            return channel
+    is_transposed_linear = type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")  # of GPT-2
+    return 1 if is_transposed_linear else None
