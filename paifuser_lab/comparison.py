@@ -16,7 +16,7 @@ from .progress import progress
 from .recipe import Recipe
 from .records import Comparison, Measurement, counted
 from .variant import Variant, apply
-from .weights import weights_bytes, weights_hash
+from .weights import parameter_count, weights_bytes, weights_hash
 from .workload import Workload, running
 
 ROUNDS = 30
@@ -243,7 +243,7 @@ def _row(
         speedup_interval=interval,
         peak_bytes=peak,
         size_bytes=weights_bytes(one.module),
-        parameters=sum(weight.numel() for weight in one.module.parameters()),
+        parameters=parameter_count(one.module),
         flops=_flops(one, work),
         relative_error=relative,
         max_error=largest,

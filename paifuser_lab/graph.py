@@ -21,13 +21,14 @@ from .locate import watching
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator call: its name, the layer that ran it, and the tensors it read and made, by number."""
+    """One operator call: its name, the layer that ran it, the tensors it read and made, by number, and the plain numbers it was given."""
 
     name: str
     layer: str
     reads: tuple[int, ...]
     makes: tuple[int, ...]
     shapes: tuple[tuple[int, ...], ...]
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        reads = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        given = pytree.tree_leaves((args, kwargs))
+        reads = [leaf for leaf in given if isinstance(leaf, Tensor)]
         made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         self.operations.append(
             Operation(
@@ -105,6 +107,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 tuple(self.number(leaf) for leaf in reads),
                 tuple(self.number(leaf) for leaf in made),
                 tuple(tuple(leaf.shape) for leaf in made),
+                tuple(leaf for leaf in given if isinstance(leaf, int | float)),
             )
         )
         return result

@@ -41,6 +41,17 @@ def weights_bytes(model: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
 
 
+def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | None = None) -> int:
+    """How many weights a model has, or a layer of its own; those of whole numbers, which torch holds for buffers, too."""
+    counted = set() if counted is None else counted
+    total = 0
+    for module in [model] if own else model.modules():
+        new = [weight for weight in module.parameters(recurse=False) if id(weight) not in counted]
+        counted |= {id(weight) for weight in new}
+        total += sum(weight.numel() for weight in new) + getattr(module, "quantized_count", 0)
+    return total
+
+
 def save_weights(model: nn.Module, path: str | Path) -> Path:
     """Write the weights as safetensors, with their hash inside; tied weights are stored once and stay tied."""
     from safetensors.torch import save_file

@@ -29,7 +29,10 @@ FLOORS = [
     {"steps"},
     {"engines"},
     {"profiler", "saliency", "parallel", "training", "converter"},
-    {"graph", "measure", "memory", "kernels", "quantized"},
+    {"measure", "memory", "kernels"},
+    {"quantized"},
+    {"folding"},
+    {"graph", "surgery"},
     {"loading"},
     {"workload"},
     {"machine"},
@@ -37,7 +40,7 @@ FLOORS = [
     {"cores"},
     {"host", "devices"},
     {"records"},
-    {"progress", "_files", "_assets", "_yaml"},
+    {"progress", "long_call", "_files", "_assets", "_yaml"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -18,7 +18,7 @@ from ..graph import observe
 from ..machine import hardware, thread_choices
 from ..recipe import Recipe
 from ..records import Comparison, Hardware, Measurement
-from ..steps.fold import plan_fold
+from ..folding import plan_fold
 from ..workload import Workload, running
 
 WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it

@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
+from ..quantized import Int8Tensor
+
 MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
 A_NORM = 7  # an element: mean, deviation, square, sum, scaling, weight, bias
 A_SOFTMAX = 5  # an element: maximum, difference, exponential, sum, quotient
@@ -174,6 +176,8 @@ def _index_bytes(read: list[Tensor]) -> int:
 
 def _bytes(tensor: Tensor) -> int:
     """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
+    if isinstance(tensor, Int8Tensor):
+        return _bytes(tensor.steps)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return tensor.numel() * tensor.element_size()
     sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)

@@ -9,9 +9,11 @@ from statistics import median
 from typing import Any
 
 import numpy
-from torch import nn
+from torch import Tensor, nn
 
+from ..quantized import Int8Layer
 from ..records import Ceiling, Kernel, LayerProfile, OperatorProfile, Profile
+from ..weights import parameter_count
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
 from .sight import Sight
@@ -153,7 +155,7 @@ def _selves(sight: Sight, names: list[str], own: dict[str, list[float]], home: d
             "self_ms": float(numpy.median(times)),
             "self_spread_ms": (float(low), float(high)),
             "output_shapes": seen.answers.get(name, ()),
-            "dtype": seen.dtypes.get(name, ""),
+            "dtype": "int8" if isinstance(modules[name], Int8Layer) else seen.dtypes.get(name, ""),
             "weight_shape": _weight_shape(modules[name]),
             "is_channels_last": name in seen.channels_last,
             "peak_bytes": sight.held.get(name),
@@ -250,17 +252,12 @@ def _rolled_up(values: dict[str, Any]) -> dict[str, Any]:
 def _weights_by_layer(model: nn.Module) -> dict[str, int]:
     """How many weights are each layer's own; one that is shared counts where it comes first."""
     counted: set[int] = set()
-    found: dict[str, int] = {}
-    for name, module in model.named_modules():
-        own = [weight for weight in module.parameters(recurse=False) if id(weight) not in counted]
-        counted |= {id(weight) for weight in own}
-        found[name] = sum(weight.numel() for weight in own)
-    return found
+    return {name: parameter_count(module, own=True, counted=counted) for name, module in model.named_modules()}
 
 
 def _weight_shape(module: nn.Module) -> tuple[int, ...]:
     weight = getattr(module, "weight", None)
-    return tuple(weight.shape) if isinstance(weight, nn.Parameter) else ()
+    return tuple(weight.shape) if isinstance(weight, Tensor) else ()
 
 
 def _detail(module: nn.Module) -> str:

@@ -6,7 +6,7 @@ from ..records import LayerProfile, Profile, Reason
 
 NOISE = 0.05  # a change smaller than this, or than the spread of either, is none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
-FORMATS = {"bfloat16": "bf16_gflops", "float16": "fp16_gflops", "float32": "fp32_gflops"}
+FORMATS = {"bfloat16": "bf16_gflops", "float16": "fp16_gflops", "float32": "fp32_gflops", "int8": "int8_gops"}
 
 
 def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:

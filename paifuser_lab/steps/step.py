@@ -75,9 +75,3 @@ def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
     near = get_close_matches(pattern.replace("*", ""), [name for name in names if name], n=3, cutoff=0.4)
     hint = f"; the nearest are {', '.join(near)}" if near else ""
     raise RecipeError(f"{what}: pattern '{pattern}' matches no layer{hint}.")
-
-
-def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
-    """Put another module in a layer's place."""
-    parent, _, name = layer.rpartition(".")
-    setattr(root.get_submodule(parent), name, new.train(root.get_submodule(layer).training))

@@ -1,0 +1,37 @@
+"""Layers whose weights, and where they compute in int8 also what they are given, are whole numbers: built one at a time, in eager mode.
+
+tensor.py         values that stay in int8 between layers
+int8.py           convolution and linear on oneDNN's operators
+weights_only.py   few bits at rest, plain arithmetic
+calibration.py    the range of what a layer is given
+neighbours.py     which layer hands its answer on in int8
+building.py       which formats a layer can have, and the layer that has one
+"""
+
+from __future__ import annotations
+
+from .building import obstacle, quantized_layer
+from .calibration import How, calibrate
+from .conversion import counting
+from .int8 import Int8Layer, Outlet
+from .layer import QuantizedLayer
+from .neighbours import outlets
+from .placing import Calibration, place, reasons_against, seen
+from .tensor import Int8Tensor
+
+__all__ = [
+    "Calibration",
+    "How",
+    "Int8Layer",
+    "Int8Tensor",
+    "Outlet",
+    "QuantizedLayer",
+    "calibrate",
+    "counting",
+    "obstacle",
+    "outlets",
+    "place",
+    "quantized_layer",
+    "reasons_against",
+    "seen",
+]

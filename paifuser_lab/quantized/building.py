@@ -1,0 +1,60 @@
+"""Which number formats a layer can run in, and the layer that runs in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..formats import FLOATS, Range, channel_of, format_of
+from .int8 import Int8Convolution, Int8Linear, paddings
+from .layer import QuantizedLayer
+from .weights_only import EmbeddingWeightsOnly, WeightsOnly
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def obstacle(layer: nn.Module, name: str) -> str | None:
+    """Why a layer cannot run in a number format; None where it can."""
+    if name in FLOATS:
+        return None
+    if isinstance(layer, QuantizedLayer):
+        return f"it is in {layer.format} already"
+    if channel_of(layer) is None:
+        return f"a {type(layer).__name__} has no weight that could be whole numbers"
+    weight = layer.weight
+    if not isinstance(weight, torch.Tensor) or weight.dtype not in FLOATS.values():
+        return f"its weight is {getattr(weight, 'dtype', type(weight).__name__)}"
+    if hasattr(layer, "parametrizations") or layer._forward_hooks or layer._forward_pre_hooks:
+        return "it has hooks or parametrizations of its own"
+    if not bool(torch.isfinite(weight).all()):
+        return "its weight holds a NaN or an infinity"
+    return _int8_obstacle(layer) if name == "int8" else _weights_obstacle(layer)
+
+
+def _int8_obstacle(layer: Any) -> str | None:
+    if layer.weight.device.type != "cpu":
+        return f"int8 with rounded inputs runs on a CPU here, and it is on {layer.weight.device}"
+    if isinstance(layer, CONVOLUTIONS):
+        return "it pads otherwise than with equal zeros" if paddings(layer) is None else None
+    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
+    return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"
+
+
+def _weights_obstacle(layer: Any) -> str | None:
+    if isinstance(layer, nn.Embedding) and layer.max_norm is not None:
+        return "it renormalises its weight at each call (max_norm)"
+    return None
+
+
+def quantized_layer(layer: nn.Module, name: str, span: Range | None = None) -> QuantizedLayer:
+    """The layer in whole numbers; int8 needs the range of what the layer is given."""
+    if name != "int8":
+        format_of(name)
+        kind = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
+        channel = channel_of(layer)
+        assert channel is not None
+        return kind(layer, channel, name)
+    assert span is not None
+    return Int8Convolution(layer, span) if isinstance(layer, CONVOLUTIONS) else Int8Linear(layer, span)

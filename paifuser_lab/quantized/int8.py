@@ -1,0 +1,159 @@
+"""Convolution and linear layers that compute in int8, on oneDNN's own operators; relu or a clamp that follows is done on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.ao.quantization.fx._decomposed
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..formats import Quantized, Range, quantize
+from . import arithmetic  # noqa: F401 (the counter is told once)
+from .conversion import to_steps
+from .layer import QuantizedLayer, packed_zero_points
+from .tensor import Int8Tensor
+
+CONVOLVE = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """How a layer hands its answer on: in int8 where the next layer reads that, and what is done to it before."""
+
+    span: Range | None = None
+    clamp: tuple[float, float | None] | None = None  # (0, None) is relu
+
+    @property
+    def post_operation(self) -> tuple[str, list[float]]:
+        """As oneDNN calls it."""
+        if self.clamp is None:
+            return "none", []
+        low, high = self.clamp
+        return ("relu", []) if (low, high) == (0, None) else ("hardtanh", [low, float("inf") if high is None else high])
+
+
+class Int8Layer(QuantizedLayer):
+    """Rounds what it is given to 256 steps, unless it comes so, and multiplies whole numbers."""
+
+    def __init__(self, layer: nn.Module, weight: Quantized, span: Range) -> None:
+        super().__init__(layer, weight, "int8")
+        self.span = span
+        self.outlet = Outlet()
+
+    def forward(self, given: Tensor) -> Tensor:
+        """A compiler or an exporter is shown the roundings, which it fuses itself; otherwise oneDNN computes."""
+        if torch.compiler.is_compiling():
+            return self.product(*self._shown(given)).to(given.dtype)
+        steps = self._steps(given)
+        onward = self.outlet.span
+        if onward is None:
+            return self.multiply(steps, 1.0, 0, given.dtype)
+        return Int8Tensor(self.multiply(steps, onward.scale, onward.zero, torch.uint8), onward, given.dtype)
+
+    def _steps(self, given: Tensor) -> Tensor:
+        if isinstance(given, Int8Tensor):
+            return given.steps if given.written is None and given.span == self.span else to_steps(given.numbers(), self.span)
+        return to_steps(given, self.span)
+
+    def _shown(self, given: Tensor) -> tuple[Tensor, Tensor]:
+        """Input and weight through the roundings, as operators that compilers and exporters know."""
+        known, span = torch.ops.quantized_decomposed, (self.span.scale, self.span.zero, 0, 255, torch.uint8)
+        rounded = known.dequantize_per_tensor(known.quantize_per_tensor(given.float(), *span), *span)
+        scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
+        return rounded, known.dequantize_per_channel(self.values, scales, zeros, 0, -128, 127, torch.int8)
+
+    def product(self, given: Tensor, weight: Tensor) -> Tensor:
+        """The layer's arithmetic on plain numbers."""
+        raise NotImplementedError
+
+    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        """The layer's arithmetic on whole numbers."""
+        raise NotImplementedError
+
+
+class Int8Convolution(Int8Layer):
+    """A convolution in one, two or three dimensions, groups and all."""
+
+    def __init__(self, layer: Any, span: Range) -> None:
+        super().__init__(layer, quantize(layer.weight, 8), span)
+        count = len(layer.kernel_size)
+        padding = paddings(layer)
+        assert padding is not None
+        self.kernel_size, self.stride, self.dilation, self.groups = layer.kernel_size, layer.stride, layer.dilation, layer.groups
+        self.padding = padding
+        self.in_channels, self.out_channels = layer.in_channels, layer.out_channels
+        self._operator = torch.ops.onednn.qconv2d_pointwise if count == 2 else torch.ops.onednn.qconv_pointwise
+
+    def product(self, given: Tensor, weight: Tensor) -> Tensor:
+        convolve = CONVOLVE[weight.ndim]
+        return convolve(given, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        is_single = steps.ndim == self.values.ndim - 1
+        steps = steps.unsqueeze(0) if is_single else steps
+        geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
+        if self._packed is None:
+            packed = torch.ops.onednn.qconv_prepack(
+                self.values, self.scales[:, 0], self.span.scale, self.span.zero, *geometry, list(steps.shape)
+            )
+            self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_channels)
+        operation, scalars = self.outlet.post_operation
+        made: Tensor = self._operator(
+            steps,
+            self.span.scale,
+            self.span.zero,
+            *self._packed,
+            self.bias,
+            *geometry,
+            scale,
+            zero,
+            dtype,
+            operation,
+            scalars,
+            "",
+        )
+        return made.squeeze(0) if is_single else made
+
+
+class Int8Linear(Int8Layer):
+    """A linear layer, GPT-2's transposed one too."""
+
+    def __init__(self, layer: Any, span: Range) -> None:
+        self.is_transposed = not isinstance(layer, nn.Linear)
+        super().__init__(layer, quantize(layer.weight.t() if self.is_transposed else layer.weight, 8), span)
+        self.out_features: int = self.values.shape[0]
+        self.in_features: int = self.values.shape[1]
+
+    @property
+    def weight(self) -> Tensor:
+        """The numbers that the weight stands for, in the order in which the layer had them."""
+        return super().weight.t() if self.is_transposed else super().weight
+
+    def product(self, given: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(given, weight, self.bias)
+
+    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        rows = steps.reshape(-1, self.in_features)
+        if self._packed is None:
+            packed = torch.ops.onednn.qlinear_prepack(self.values, list(rows.shape))
+            self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
+        operation, scalars = self.outlet.post_operation
+        made: Tensor = torch.ops.onednn.qlinear_pointwise(
+            rows, self.span.scale, self.span.zero, *self._packed, self.bias, scale, zero, dtype, operation, scalars, ""
+        )
+        return made.reshape(*steps.shape[:-1], self.out_features)
+
+
+def paddings(layer: Any) -> tuple[int, ...] | None:
+    """The zeros around what a convolution is given, as many on either side; None where it pads otherwise."""
+    if layer.padding_mode != "zeros":
+        return None
+    if layer.padding == "valid":
+        return (0,) * len(layer.kernel_size)
+    if layer.padding != "same":
+        return tuple(layer.padding)
+    reach = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+    return None if any(one % 2 for one in reach) else tuple(one // 2 for one in reach)

@@ -1,0 +1,20 @@
+"""Whole numbers of four bits, two a byte."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def packed(values: Tensor) -> Tensor:
+    """Numbers from -8 to 7 in rows, as bytes; a row of odd length is filled up."""
+    rows = values.reshape(values.shape[0], -1).add(8).to(torch.uint8)
+    rows = F.pad(rows, (0, rows.shape[1] % 2))
+    return rows[:, ::2] | (rows[:, 1::2] << 4)
+
+
+def unpacked(nibbles: Tensor, columns: int) -> Tensor:
+    """The numbers again, in rows of so many columns."""
+    both = torch.stack([nibbles & 15, nibbles >> 4], dim=-1).flatten(-2)
+    return both[..., :columns].to(torch.int8) - 8

@@ -1,0 +1,126 @@
+"""Put quantized layers in the places of a model's own: batch-norm folded in first, inputs calibrated, neighbours joined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from ..errors import StepError
+from ..folding import fold, plan_fold
+from ..formats import Range
+from ..graph import Graph, observe
+from ..records import counted
+from ..surgery import replace_layer
+from ..weights import weights_hash
+from ..workload import Inputs, Workload, running
+from .building import obstacle, quantized_layer
+from .calibration import How, calibrate
+from .conversion import counting
+from .int8 import Int8Layer
+from .neighbours import outlets
+
+MOST_CALIBRATIONS = 4
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """On what and how the ranges of inputs are found."""
+
+    how: How = "min-max"
+    batches: int = 4
+
+
+def seen(work: Workload, model: nn.Module) -> Graph:
+    """What the model does on its example inputs."""
+    inputs = work.inputs.clone()
+    with running(model):
+        return observe(model, lambda: inputs(model))
+
+
+def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
+    """The chosen layers that cannot have their format, and why."""
+    found: dict[str, str] = {}
+    owners = Counter(id(weight) for module in model.modules() for weight in module.parameters(recurse=False))
+    for layer, name in chosen.items():
+        module = model.get_submodule(layer)
+        reason = obstacle(module, name)
+        if reason is None and any(owners[id(weight)] > 1 for weight in module.parameters(recurse=False)):
+            reason = "another layer shares its weight"
+        if reason is None and not graph.entries[layer]:
+            reason = "it is never called: its weight is read by the layer around it, or it does not run on the example inputs"
+        if reason is not None:
+            found[layer] = reason
+    return found
+
+
+def place(work: Workload, model: nn.Module, chosen: Mapping[str, str], calibration: Calibration) -> list[str]:
+    """Put layers of the chosen formats in place, all of which have to be possible; what was done, in sentences."""
+    notes = _fold_into(work, model, [layer for layer, name in chosen.items() if name == "int8"])
+    graph = seen(work, model)
+    int8 = [layer for layer, name in chosen.items() if name == "int8"]
+    spans = _spans(work, model, calibration) if int8 else {}
+    if missing := [layer for layer in int8 if layer not in spans]:
+        raise StepError(f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it out.")
+    for layer, name in chosen.items():
+        replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name, spans.get(layer)))
+    for layer, outlet in outlets(graph, {layer: spans[layer] for layer in int8}).items():
+        placed = model.get_submodule(layer)
+        assert isinstance(placed, Int8Layer)
+        placed.outlet = outlet
+    return [*notes, *(_told(work, model, len(int8), calibration) if int8 else [])]
+
+
+def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
+    """Batch-norm right after an int8 layer is part of its scales."""
+    if not layers:
+        return []
+    pairs = [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in set(layers)]
+    fold(model, pairs)
+    return [f"folded {counted(len(pairs), 'batch-norm layer')} into int8 layers"] if pairs else []
+
+
+_kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
+
+
+def _spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
+    """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers needs them again."""
+    key = weights_hash(model), calibration
+    kept = _kept.setdefault(work, {})
+    if key not in kept:
+        layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
+        with running(model):
+            kept[key] = calibrate(model, runs(work, model, calibration.batches), layers, calibration.how)
+        while len(kept) > MOST_CALIBRATIONS:
+            kept.pop(next(iter(kept)))
+    return kept[key]
+
+
+def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
+    """Calls of the model on its data, or on the example inputs where it has none."""
+    data = work.train if work.train is not None else work.test
+    if not data:
+        return [lambda: work.inputs.clone()(model)]
+    batches = [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in data[:count]]
+    return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
+
+
+def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+    inputs = work.inputs.clone()
+    with running(model), counting() as conversions:
+        inputs(model)
+    data = work.train if work.train is not None else work.test
+    source = (
+        f"{min(calibration.batches, len(data))} × {len(data[0][1])} examples"
+        if data
+        else "the example inputs alone (give the workload data to do better)"
+    )
+    return [
+        f"{counted(count, 'layer')} in int8, ranges by {calibration.how} over {source}",
+        f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and {conversions['back']} back; "
+        f"{count - conversions['to int8']} layers are given int8 by the layer before",
+    ]

@@ -1,0 +1,84 @@
+"""Layers that keep their weights in few bits and compute in the format of what they are given: smaller, seldom faster."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..formats import Quantized, format_of, quantize
+from .layer import QuantizedLayer
+from .nibbles import packed, unpacked
+
+FEW_ROWS = (
+    16  # so many are multiplied by whole weights in bf16; for more, making the weights anew costs little beside the product
+)
+
+
+class WeightsOnly(QuantizedLayer):
+    """Its weights are made from the whole numbers at each call."""
+
+    def __init__(self, layer: nn.Module, channel: int, name: str) -> None:
+        bits = format_of(name).weight_bits
+        super().__init__(layer, quantize(layer.weight, bits, channel=channel), name)  # type: ignore[arg-type]
+        self.shape = self.values.shape
+        self.in_nibbles = bits <= 4
+        if self.in_nibbles:
+            self.values = packed(self.values)
+        self._skeleton = [_without_weights(layer)]  # in a list, so that it is no part of this module
+
+    @property
+    def quantized_count(self) -> int:
+        return self.shape.numel() + (0 if self.bias is None else self.bias.numel())
+
+    @property
+    def numbers(self) -> Quantized:
+        """The whole numbers, one an element."""
+        columns = self.shape[1:].numel()
+        values = unpacked(self.values, columns).reshape(self.shape) if self.in_nibbles else self.values
+        return Quantized(values, self.scales, self.channel)
+
+    @property
+    def weight(self) -> Tensor:
+        """The numbers that the weight stands for."""
+        return self.numbers.dequantized()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        given = args[0] if args else next(iter(kwargs.values()))
+        if self.kind == "Linear" and not torch.compiler.is_compiling() and self._has_few_rows(given):
+            return self._few_rows(given)
+        layer = copy(self._skeleton[0])
+        bias = None if self.bias is None else self.bias.to(given.dtype)
+        layer._parameters = {"weight": self.weight.to(given.dtype), "bias": bias}  # type: ignore[dict-item]
+        return layer(*args, **kwargs)
+
+    def _has_few_rows(self, given: Tensor) -> bool:
+        rows = given.numel() // max(given.shape[-1], 1)
+        return given.device.type == "cpu" and rows <= FEW_ROWS and not self.in_nibbles and self.scales.shape[1] == 1
+
+    def _few_rows(self, given: Tensor) -> Tensor:
+        """One pass over the whole numbers; with so few rows their bytes are the whole cost."""
+        rows = given.reshape(-1, given.shape[-1]).to(torch.bfloat16)
+        made = torch.ops.aten._weight_int8pack_mm(rows, self.values, self.scales[:, 0].to(torch.bfloat16)).to(given.dtype)
+        made = made if self.bias is None else made + self.bias.to(given.dtype)
+        answer: Tensor = made.reshape(*given.shape[:-1], -1)
+        return answer
+
+
+class EmbeddingWeightsOnly(WeightsOnly):
+    """An embedding, of which only the rows that are asked for are made."""
+
+    def forward(self, indices: Tensor) -> Tensor:
+        rows = indices.reshape(-1)
+        values = unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
+        made = Quantized(values, self.scales[rows], 0).dequantized()
+        return made.reshape(*indices.shape, self.shape[1])
+
+
+def _without_weights(layer: nn.Module) -> nn.Module:
+    """The layer's geometry and its forward, with nothing in it."""
+    bare = copy(layer)
+    bare._parameters = dict.fromkeys(layer._parameters)
+    return bare

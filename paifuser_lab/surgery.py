@@ -1,0 +1,11 @@
+"""Change the parts of a model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+def replace_layer(root: nn.Module, layer: str, new: nn.Module) -> None:
+    """Put another module in a layer's place."""
+    parent, _, name = layer.rpartition(".")
+    setattr(root.get_submodule(parent), name, new.train(root.get_submodule(layer).training))
