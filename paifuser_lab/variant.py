@@ -23,6 +23,7 @@ from .errors import MeasureError, PaifuserError, StepError, first_line
 from .locate import has_nan
 from .measure import output_error
 from .progress import progress
+from .quantized import QuantizedLayer
 from .recipe import Recipe
 from .records import StepReport
 from .steps import Draft, Step
@@ -31,6 +32,7 @@ from .workload import Workload, running
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine's, for what is kept
+INT8_TOLERANCE = 0.05  # where it rounds to whole numbers, and a last bit before decides to which
 HALF_TOLERANCE = 0.1  # what an exact step may differ by where the draft already computes in 16 bits
 
 
@@ -149,6 +151,8 @@ def _check_exact(step: Step, before: Variant, draft: Draft, output: Any) -> None
     allowed = step.tolerance or 0.0
     if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in before.module.parameters()):
         allowed = max(allowed, HALF_TOLERANCE)
+    if any(isinstance(layer, QuantizedLayer) for layer in before.module.modules()):
+        allowed = max(allowed, INT8_TOLERANCE)
     error, _ = output_error(_answer(before.work, before.model), output)
     if not error <= allowed:
         raise StepError(

@@ -282,7 +282,7 @@ def test_a_compiled_part_is_one_row_and_stays_compiled(fullgraph: bool) -> None:
     work = Workload(model, x())
     work.output()
     made = counters["stats"]["unique_graphs"]
-    profile = lab.profile(work, runs=2, threads=1)
+    profile = lab.profile(work, runs=2, threads=torch.get_num_threads())
     work.output()
     assert counters["stats"]["unique_graphs"] == made, "it was compiled anew"
     assert layers(profile) == ["", "before", "part", "after"]
