@@ -22,7 +22,7 @@ from .errors import PaifuserError
 from .loading import load, models
 from .machine import hardware
 from .recipe import Recipe
-from .records import Comparison, Hardware, Measurement, Profile, Record
+from .records import Comparison, Hardware, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
 from .workload import Workload
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .figures import figure
     from .planner import plan
     from .profiler import profile
+    from .saliency import sensitivity
+    from .shortcuts import quantize_model
     from .widgets import Workbench, show
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ __all__ = [
     "Profile",
     "Recipe",
     "Record",
+    "Sensitivity",
     "Variant",
     "Workbench",
     "Workload",
@@ -53,10 +56,20 @@ __all__ = [
     "models",
     "plan",
     "profile",
+    "quantize_model",
+    "sensitivity",
     "show",
 ]
 
-_LAZY = {"figure": "figures", "plan": "planner", "profile": "profiler", "Workbench": "widgets", "show": "widgets"}
+_LAZY = {
+    "figure": "figures",
+    "plan": "planner",
+    "profile": "profiler",
+    "quantize_model": "shortcuts",
+    "sensitivity": "saliency",
+    "Workbench": "widgets",
+    "show": "widgets",
+}
 
 
 def __getattr__(name: str) -> Any:

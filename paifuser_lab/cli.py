@@ -50,6 +50,7 @@ def open_(
     path = Path(notebook) if Path(notebook).is_file() else _own_copy(notebook)
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
     command += [f"--LabApp.default_url=/lab/tree/{quote(path.name)}"]  # so that a printed address leads to it, too
+    command += ["--LabApp.expose_app_in_browser=True"]  # a panel whose Jupyter kernel is gone offers to run the cells again
     command += ["--no-browser"] if no_browser else []
     command += [f"--port={port}"] if port else []
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
@@ -211,6 +212,22 @@ def bench_models(
         measured.save(json)
 
 
+@bench.command("precision")
+def bench_precision(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model, twice.")] = 30.0,
+    peers: Annotated[str, typer.Option(help="Which peers, separated by commas.")] = "inductor,onnxruntime,openvino,nncf",
+) -> None:
+    """Time our recipes in few bits against fp32 in every engine and against other quantizers, errors beside."""
+    from .bench.precision import bench as measure
+
+    measured = measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(",")))
+    _print_table(measured.title, measured.table())
+    if json is not None:
+        measured.save(json)
+
+
 @bench.command("profile")
 def bench_profile(
     names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
@@ -222,6 +239,36 @@ def bench_profile(
     measured = measure(tuple(names or ()))
     _print_table(measured.title, measured.table())
     typer.echo(measured.summary)
+    if json is not None:
+        measured.save(json)
+
+
+@bench.command("sensitivity")
+def bench_sensitivity(
+    names: Annotated[list[str] | None, typer.Argument(help="Trained models; those of the zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+) -> None:
+    """Hold each way of judging layers against what was really measured: rank agreement and seconds."""
+    from .bench.sensitivity import bench as measure
+
+    measured = measure(tuple(names or ()))
+    _print_table(measured.title, measured.table())
+    if json is not None:
+        measured.save(json)
+
+
+@bench.command("widgets")
+def bench_widgets(
+    rows: Annotated[list[int] | None, typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    clicks: Annotated[int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)] = 30,
+) -> None:
+    """Measure a widget in a real JupyterLab: create, wire, paint, click to Python and back."""
+    from .bench.widgets import SIZES
+    from .bench.widgets import bench as measure
+
+    measured = measure(tuple(rows or SIZES), clicks)
+    _print_table(measured.title, measured.table())
     if json is not None:
         measured.save(json)
 

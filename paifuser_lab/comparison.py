@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .errors import MeasureError, PaifuserError, first_line
+from .gate import refusal
 from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
 from .progress import progress
@@ -70,10 +71,13 @@ def compare(
     samples, is_interrupted = _time([*baselines, *contenders], work, rounds, seconds, should_stop, judge)
     fastest = _fastest(baselines, samples)
     rows: list[Measurement] = []
+    judged: float | None = None
     for one in (*baselines, *_faster_of_each(contenders, samples)):
         row, is_stopped = _row_while_patient(one, work, output, samples, fastest, with_metric=metric and not is_interrupted)
-        rows.append(row)
+        judged = row.metric if one is fastest else judged
         is_interrupted |= is_stopped
+        past = refusal(one.variant, row, judged, should_stop) if one.variant and not row.failure and not is_interrupted else None
+        rows.append(row.model_copy(update={"refused": past}))
     return Comparison(
         workload=work.name,
         machine=hardware().label,

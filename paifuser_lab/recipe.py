@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from ._files import read_text, write_text
 from ._yaml import Lines, at_line, dump, parse
 from .errors import RecipeError
-from .records import Comparison
+from .records import Comparison, Limit
 from .steps import Step, step_class
 
 VERSION = 1
+KEYS = ("version", "workload", "limit", "steps")
 
 
 class Recipe:
@@ -31,12 +32,14 @@ class Recipe:
         steps: Iterable[Step | dict[str, Any] | str] = (),
         *,
         workload: str | None = None,
+        limit: Limit | dict[str, float] | None = None,
         evidence: Comparison | None = None,
     ) -> None:
         if isinstance(steps, str | dict):
             raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
         self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
         self.workload = workload
+        self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
         self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
         _check_order(self.steps)
 
@@ -56,8 +59,9 @@ class Recipe:
                 steps.append(_step_of(item, f"step {index + 1}"))
             except RecipeError as error:
                 raise RecipeError(at_line(text, _line_of(error, lines, index), str(error))) from error
+        limit = _limit_at(data["limit"], lines, text) if "limit" in data else None
         try:
-            return cls(steps, workload=data.get("workload"))
+            return cls(steps, workload=data.get("workload"), limit=limit)
         except RecipeError as error:
             raise RecipeError(at_line(text, lines[("steps",)], str(error))) from error
 
@@ -67,7 +71,8 @@ class Recipe:
 
     def to_text(self) -> str:
         """The recipe as YAML."""
-        head = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
+        head: dict[str, Any] = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
+        head |= {"limit": limit} if (limit := self.limit.model_dump(exclude_defaults=True)) else {}
         steps = [{step.kind: step.options | ({"why": step.why} if step.why else {})} for step in self.steps]
         lines = [dump(head), "steps:" if steps else "steps: []"]
         lines += [f"  - {dump(step, flow=True).removeprefix('{').removesuffix('}')}" for step in steps]
@@ -78,8 +83,9 @@ class Recipe:
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
         load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
+        limit = f", limit={changed!r}" if (changed := self.limit.model_dump(exclude_defaults=True)) else ""
         apply = "variant = lab.apply(work, recipe)\n"
-        return f"import paifuser_lab as lab\n\n{load}recipe = lab.Recipe([\n{steps}]{workload})\n{apply}"
+        return f"import paifuser_lab as lab\n\n{load}recipe = lab.Recipe([\n{steps}]{workload}{limit})\n{apply}"
 
     def explain(self) -> str:
         """A line a step: what it is, and why it was chosen where that was said."""
@@ -107,8 +113,12 @@ class Recipe:
         """The recipe in a few words."""
         return " → ".join(step.label for step in self.steps) or "as it is"
 
+    def of(self, steps: Iterable[Step | dict[str, Any] | str]) -> Recipe:
+        """Other steps for the same workload within the same limit."""
+        return Recipe(steps, workload=self.workload, limit=self.limit)
+
     def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
-        return Recipe((*self.steps, step), workload=self.workload)
+        return self.of((*self.steps, step))
 
     def with_step(self, step: Step | dict[str, Any] | str) -> Recipe:
         """The recipe with a step where it belongs: joined to the one of its kind where the two are one, before whatever is last."""
@@ -117,16 +127,16 @@ class Recipe:
         for index, old in enumerate(steps):
             if old.kind == new.kind and (joined := old.joined(new)) is not None:
                 steps[index] = joined
-                return Recipe(steps, workload=self.workload)
+                return self.of(steps)
         place = len(steps) - (1 if steps and steps[-1].is_last and not new.is_last else 0)
-        return Recipe((*steps[:place], new, *steps[place:]), workload=self.workload)
+        return self.of((*steps[:place], new, *steps[place:]))
 
     @overload
     def __getitem__(self, which: int) -> Step: ...
     @overload
     def __getitem__(self, which: slice) -> Recipe: ...
     def __getitem__(self, which: int | slice) -> Step | Recipe:
-        return Recipe(self.steps[which], workload=self.workload) if isinstance(which, slice) else self.steps[which]
+        return self.of(self.steps[which]) if isinstance(which, slice) else self.steps[which]
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
@@ -196,8 +206,10 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
     if not isinstance(data, dict):
         raise RecipeError("A recipe is a mapping with the keys version, workload and steps; this is none.")
     for key in data:
-        if key not in ("version", "workload", "steps"):
-            raise RecipeError(at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has version, workload and steps"))
+        if key not in KEYS:
+            raise RecipeError(
+                at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}")
+            )
     if data.get("version") is not VERSION:  # neither 1.0 nor true
         line = lines.get(("version",), 1)
         raise RecipeError(
@@ -207,6 +219,33 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
         raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
     if "steps" not in data or not isinstance(data["steps"], list | None):
         raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+
+
+class _LimitProblem(RecipeError):
+    """A problem with the limit, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _limit_of(given: Any) -> Limit:
+    try:
+        return Limit.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        name = ".".join(("limit", *map(str, key)))
+        allowed = " and ".join(Limit.model_fields)
+        raise _LimitProblem(f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key) from error
+
+
+def _limit_at(given: Any, lines: Lines, text: str) -> Limit:
+    try:
+        return _limit_of(given)
+    except _LimitProblem as problem:
+        line = lines.get(("limit", *problem.key), lines[("limit",)])
+        raise RecipeError(at_line(text, line, str(problem))) from problem
 
 
 def _check_order(steps: tuple[Step, ...]) -> None:

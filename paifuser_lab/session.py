@@ -18,16 +18,18 @@ from .errors import PaifuserError, first_line
 from .profiler import profile
 from .profiler.recording import wake_profiler
 from .recipe import Recipe
-from .records import Comparison, Profile
+from .records import Comparison, Profile, Sensitivity
 from .steps import Step
+from .ticking import ticking
 from .variant import Variant, apply
 from .workload import Workload
 
 ROUNDS = 30
 SECONDS = 10.0
 LOOK_S = 2.0  # for the timed runs of a profile
+SENSE_S = 20.0  # for how much each layer matters
 
-Status = Literal["idle", "applying", "measuring", "profiling"]
+Status = Literal["idle", "applying", "measuring", "profiling", "sensing"]
 logger = logging.getLogger(__name__)
 
 
@@ -40,6 +42,7 @@ class State:
     comparison: Comparison | None = None
     baseline: Profile | None = None
     profile: Profile | None = None
+    sensitivity: Sensitivity | None = None
     status: Status = "idle"
     done: int = 0
     total: int = 0
@@ -73,6 +76,8 @@ class Session:
         self._listeners: list[Listener] = []
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
+        self._sense_s: float | None = None  # wanted, for so many seconds
+        self._sensitivity: Sensitivity | None = None
         self._is_closed = False
         self._state = State(self._past[0], status="profiling")
         wake_profiler()
@@ -118,15 +123,30 @@ class Session:
             self._measured.pop(self._past[-1].digest, None)
             self._ask()
 
+    def look_at_sensitivity(self, seconds: float = SENSE_S) -> None:
+        """Have the worker find out how much each layer of the model as it is matters, as soon as it is at rest."""
+        if not seconds > 0:
+            raise PaifuserError(f"A sensitivity needs time to be found; {seconds} seconds are none.")
+        with self._changed:
+            self._sense_s = seconds
+            self._changed.notify_all()
+
+    def set_sensitivity(self, found: Sensitivity | None) -> None:
+        """Show a sensitivity that was found elsewhere; None shows none."""
+        with self._lock:
+            self._sensitivity = found
+            self._set(replace(self._state, sensitivity=found))
+
     def stop(self) -> None:
-        """End the measurement; what was measured until then is kept."""
+        """End what is being measured or looked at; what was found until then is kept."""
         with self._lock:
             self._version += 1
+            self._sense_s = None
 
     def wait(self, timeout: float | None = None) -> State:
         """Wait until the worker has nothing left to do."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._wanted and not self._state.is_busy, timeout)
+            self._changed.wait_for(lambda: not self._is_wanted and not self._state.is_busy, timeout)
             return self._state
 
     def tell(self, error: str | None) -> None:
@@ -154,6 +174,10 @@ class Session:
 
     # What follows runs under the lock, or in the worker.
 
+    @property
+    def _is_wanted(self) -> bool:
+        return self._wanted or self._sense_s is not None
+
     def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
         with self._lock:
             if len(source) <= least:
@@ -175,6 +199,7 @@ class Session:
                 known,
                 self._profiles.get(self._past[0].digest),
                 self._profiles.get(recipe.digest),
+                self._sensitivity,
                 can_undo=len(self._past) > 1,
                 can_redo=bool(self._future),
             )
@@ -201,12 +226,21 @@ class Session:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._wanted or self._is_closed)
+                self._changed.wait_for(lambda: self._is_wanted or self._is_closed)
                 if self._is_closed:
                     return
-                self._wanted = False
-                recipe, version = self._past[-1], self._version
-            self._serve(recipe, version)
+                job = self._next_job()
+            job()
+
+    def _next_job(self) -> Callable[[], None]:
+        """A choice first; then how much each layer matters."""
+        recipe, version, seconds = self._past[-1], self._version, self._sense_s
+        if self._wanted or seconds is None:
+            self._wanted = False
+            return lambda: self._serve(recipe, version)
+        self._sense_s = None
+        self._set(replace(self._state, status="sensing", done=0, total=round(seconds), error=None))
+        return lambda: self._sense(seconds, version)
 
     def _serve(self, recipe: Recipe, version: int) -> None:
         """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
@@ -255,6 +289,23 @@ class Session:
             on_round=on_round,
         )
 
+    def _sense(self, seconds: float, version: int) -> None:
+        """Find how much each layer matters; a stop or a newer choice ends it, and what it found until then is kept."""
+        found, error = None, None
+        try:
+            from .saliency import sensitivity
+
+            with ticking(lambda done: self._update(version, done=done)):
+                found = sensitivity(self._own, seconds=seconds, should_stop=lambda: version != self._version)
+        except Exception as raised:
+            error = _told(raised)
+        with self._lock:
+            if found is not None and found.rows:
+                self._sensitivity = found
+            status = self._state.status if self._wanted else "idle"
+            shown = replace(self._state, sensitivity=self._sensitivity, status=status, done=0, total=0)
+            self._set(replace(shown, error=error) if error else shown)
+
     def _rest(self, version: int, **changes: Any) -> None:
         if not self._update(version, status="idle", **changes):
             with self._lock:
@@ -263,9 +314,13 @@ class Session:
 
     def _fall_back(self, recipe: Recipe, error: Exception) -> None:
         """Take out the recipe that failed, wherever it stands by now, and say why."""
-        sentence = str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+        sentence = _told(error)
         with self._lock:
             if self._past[-1] == recipe and len(self._past) > 1:
                 self._past.pop()
                 self._ask()
             self._set(replace(self._state, error=sentence, status="idle" if not self._wanted else self._state.status))
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"

@@ -13,10 +13,13 @@ from paifuser_lab.records import (
     BatchRow,
     BatchSweep,
     Ceiling,
+    Estimate,
     LayerPair,
     LayerProfile,
+    LayerSensitivity,
     Profile,
     Record,
+    Sensitivity,
     SideBySide,
     TraceSummary,
 )  # fmt: skip
@@ -61,6 +64,10 @@ RECORDS = {
     "Hardware": HARDWARE,
     "Profile": PROFILE,
     "Roofline": PROFILE.roofline,
+    "Sensitivity": Sensitivity(
+        workload="net", machine="a machine", unit="loss", formats=("int8",), method="quadratic", examples=1,
+        rows=(LayerSensitivity(layer="a", kind="Linear", parameters=4, scores={"int8": {"quadratic": Estimate(value=0.1)}}),),
+    ),
     "SideBySide": SideBySide(before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)),
     "TraceSummary": TraceSummary(name="run.json", span_ms=3.0, events=2),
 }  # fmt: skip

@@ -15,9 +15,9 @@ from torch.nn.utils import parametrizations
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
+from paifuser_lab.folding import NORMS, FoldPlan, plan_fold
 from paifuser_lab.graph import observe
 from paifuser_lab.measure import output_error
-from paifuser_lab.folding import NORMS, FoldPlan, plan_fold
 from paifuser_lab.weights import weights_hash
 
 EXACT = 1e-12  # float64

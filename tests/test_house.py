@@ -23,7 +23,8 @@ FLOORS = [
     {"widgets"},
     {"figures"},
     {"session", "planner", "streaming", "accelerate"},
-    {"comparison"},
+    {"comparison", "shortcuts"},
+    {"gate"},
     {"variant"},
     {"recipe"},
     {"steps"},
@@ -40,7 +41,7 @@ FLOORS = [
     {"cores"},
     {"host", "devices"},
     {"records"},
-    {"progress", "long_call", "_files", "_assets", "_yaml"},
+    {"progress", "ticking", "_files", "_assets", "_yaml"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -8,7 +8,7 @@
  * @typedef {{ id: number, do: string, [key: string]: any }} Request
  * @typedef {{
  *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number | null, figures: Figure[],
- *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null,
+ *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null, refused: string | null,
  *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>, cannot: Record<string, string>,
  *   changes: Record<string, string>, offers: Offer[], code: string | null, saved: string | null, is_lost: boolean,
  * }} BenchState
@@ -18,7 +18,7 @@
 /** @type {BenchState} */
 const NOTHING_YET = {
   workload: "", machine: "", inputs: "", parameters: null, flops: null, figures: [], is_partial: false, recipe: [], status: "idle",
-  doing: "", done: 0, total: 0, error: null, can_undo: false, can_redo: false, choices: [], precisions: {}, cannot: {}, changes: {},
+  doing: "", done: 0, total: 0, error: null, refused: null, can_undo: false, can_redo: false, choices: [], precisions: {}, cannot: {}, changes: {},
   offers: [], code: null, saved: null, is_lost: false,
 };
 

@@ -60,7 +60,7 @@ export function benchFooter(ask) {
       offers.show(state.offers);
       for (const action of ACTIONS) showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
-      notices.show(state.error, isSilent || state.is_lost);
+      notices.show(state.error, isSilent || state.is_lost, state.refused);
       hand(state);
     },
   };

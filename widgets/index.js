@@ -1,5 +1,6 @@
 /** What every panel does: it draws its view, and keeps it at what the traits say. The linker puts the view in. */
 
+import { watchConnection } from "./connection.js";
 import { h } from "./dom.js";
 import { hostOf } from "./host.js";
 
@@ -15,7 +16,9 @@ export function rendering(makeView) {
     model.on("change:selected", select);
     show();
     select();
+    const release = watchConnection(model, el, root);
     return () => {
+      release();
       model.off("change:data", show);
       model.off("change:selected", select);
       view.destroy?.();

@@ -4,21 +4,23 @@ import { fresh, h } from "./dom.js";
 
 export const LOST = "The Jupyter kernel does not answer; run the cell again.";
 
-/** @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null, isLost: boolean) => void }} */
+/** @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null, isLost: boolean, refused: string | null) => void }} */
 export function benchNotices(onDismiss) {
   const element = h("div", { class: "pf-notices" });
   const error = h("div", { role: "alert" });
   const lost = h("div", { role: "alert" });
-  element.append(error, lost);
+  const limit = h("div", { role: "status" });
+  element.append(error, lost, limit);
   let shown = "";
   return {
     element,
-    show(text, isLost) {
-      const key = `${isLost} ${text}`;
+    show(text, isLost, refused) {
+      const key = JSON.stringify([isLost, text, refused]);
       if (key === shown) return;
       shown = key;
       fresh(lost, isLost && h("p", { class: "pf-notice" }, sign(), h("span", {}, LOST)));
       fresh(error, text && h("p", { class: "pf-notice" }, sign(), h("span", {}, text), dismissal(onDismiss)));
+      fresh(limit, refused && h("p", { class: "pf-notice" }, sign(), h("span", {}, `Refused: ${refused}`)));
     },
   };
 }

@@ -7,6 +7,7 @@ import { explanation } from "./explanation.js";
 import { hardware } from "./hardware.js";
 import { roofline } from "./roofline.js";
 import { roving } from "./roving.js";
+import { sensitivity } from "./sensitivity.js";
 import { sideBySide } from "./side_by_side.js";
 
 /** @typedef {import("./host.js").View} View */
@@ -16,6 +17,7 @@ import { sideBySide } from "./side_by_side.js";
  * @type {Record<string, { label: string, make: import("./host.js").MakeView, isWide?: boolean }>}
  */
 const TAB_VIEWS = {
+  sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
   roofline: { label: "Roofline", make: roofline },
   comparison: { label: "Comparison", make: comparison, isWide: true },
   side_by_side: { label: "Layer by layer", make: sideBySide },

@@ -1,19 +1,25 @@
 /** The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did not help. */
 
+import { withBarredChoices } from "./barred_choices.js";
 import { DetailPanel } from "./detail.js";
 import { h } from "./dom.js";
 import { expected } from "./expected.js";
 import { benchFooter } from "./footer.js";
 import { isField, isPlainKey } from "./grid_keys.js";
 import { benchHeader } from "./header.js";
+import { heatColumn } from "./heat_column.js";
 import { unserved } from "./host.js";
 import { layers } from "./layers.js";
 import { benchColumns } from "./precision_column.js";
+import { unpackedSensitivity } from "./sensitivity_table.js";
 import { watchSilence } from "./silence.js";
 import { BenchTabs, FIRST_TAB } from "./tabs.js";
 
 /** @type {Record<string, string>} */
 const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
+
+/** The tab is there before there is anything to see: it is where that is asked for. */
+const NOT_YET_FOUND = {};
 
 /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
 export function workbench(root, host, model) {
@@ -29,7 +35,8 @@ class Bench {
     this.state = expected(model.get("state"), unserved(model));
     const box = h("div", { class: "pf-bench-table" });
     this.table = layers(box, host);
-    this.table.extras(benchColumns(() => this.state, (layer, name) => host.ask({ do: "precision", layer, name })));
+    this.heat = /** @type {any} */ (null);
+    this.table.extras(this.columns());
     this.header = benchHeader();
     this.main = h("div", { class: "pf-bench-main" });
     this.tabs = new BenchTabs(box, host, model, (name, isWide) => this.makeRoom(name, isWide));
@@ -101,7 +108,19 @@ class Bench {
   }
 
   drawViews() {
-    this.tabs.show(this.model.get("views"));
+    const views = this.model.get("views");
+    this.tabs.show({ sensitivity: NOT_YET_FOUND, ...views });
+    if (this.heat === (views?.sensitivity ?? null)) return;
+    this.heat = views?.sensitivity ?? null;
+    this.table.extras(this.columns());
+  }
+
+  /** What stands beside the profile's own columns. */
+  columns() {
+    const chosen = (/** @type {string} */ layer) => this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
+    const [precision, ...rest] = benchColumns(() => this.state, (layer, name) => this.host.ask({ do: "precision", layer, name }));
+    const heat = this.heat ? [heatColumn(unpackedSensitivity(this.heat), chosen)] : [];
+    return [...heat, withBarredChoices(precision, () => this.state), ...rest];
   }
 
   /** @param {string} name @param {boolean} isWide */

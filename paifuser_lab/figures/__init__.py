@@ -11,11 +11,14 @@ from .style import Drawing
 __all__ = ["Drawing", "figure"]
 
 DRAWERS = {
+    "Allocation": ".allocation:draw",
     "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
     "Hardware": ".hardware:draw",
+    "MemoryTimeline": ".memory:draw",
     "Profile": ".profile:draw",
     "Roofline": ".roofline:draw",
+    "Sensitivity": ".sensitivity:draw",
     "SideBySide": ".side_by_side:draw",
     "TraceSummary": ".trace:draw",
 }

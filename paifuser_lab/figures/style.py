@@ -85,11 +85,11 @@ class Drawing(Figure):
         if self.hover:
             return {"text/html": self._html_with_hover(), "text/plain": repr(self)}
         dark, label = self.redraw(dark=True), str(self.get_label())
-        images = _image(self.png(), "light", label) + _image(dark.png(), "dark", label, style="display:none")
+        images = image(self.png(), "light", label) + image(dark.png(), "dark", label, style="display:none")
         return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
 
     def _html_with_hover(self) -> str:
-        plain = _image(self.png(), "plain", str(self.get_label()))
+        plain = image(self.png(), "plain", str(self.get_label()))
         return f'{HOVER_SWITCH}{plain}<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ HOVER_SWITCH = (
 )
 
 
-def _image(png: bytes, theme: str, label: str, *, style: str = "") -> str:
+def image(png: bytes, theme: str, label: str, *, style: str = "") -> str:
     data = base64.b64encode(png).decode()
     return f'<img class="pf-figure-{theme}" style="{style}" alt="{html.escape(label)}" width="700" src="data:image/png;base64,{data}">'
 

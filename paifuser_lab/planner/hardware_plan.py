@@ -14,11 +14,11 @@ from torch import nn
 from ..comparison import compare
 from ..engines import available_engines
 from ..errors import WorkloadError
+from ..folding import plan_fold
 from ..graph import observe
 from ..machine import hardware, thread_choices
 from ..recipe import Recipe
 from ..records import Comparison, Hardware, Measurement
-from ..folding import plan_fold
 from ..workload import Workload, running
 
 WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it

@@ -6,12 +6,14 @@ weights_only.py   few bits at rest, plain arithmetic
 calibration.py    the range of what a layer is given
 neighbours.py     which layer hands its answer on in int8
 building.py       which formats a layer can have, and the layer that has one
+compensation/     what makes up for the error of rounding
 """
 
 from __future__ import annotations
 
 from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
+from .compensation import Technique
 from .conversion import counting
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
@@ -26,6 +28,7 @@ __all__ = [
     "Int8Tensor",
     "Outlet",
     "QuantizedLayer",
+    "Technique",
     "calibrate",
     "counting",
     "obstacle",

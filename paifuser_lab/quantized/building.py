@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..formats import FLOATS, Range, channel_of, format_of
+from ..formats import FLOATS, Quantized, Range, channel_of, format_of
 from .int8 import Int8Convolution, Int8Linear, paddings
 from .layer import QuantizedLayer
 from .weights_only import EmbeddingWeightsOnly, WeightsOnly
@@ -48,13 +48,13 @@ def _weights_obstacle(layer: Any) -> str | None:
     return None
 
 
-def quantized_layer(layer: nn.Module, name: str, span: Range | None = None) -> QuantizedLayer:
-    """The layer in whole numbers; int8 needs the range of what the layer is given."""
+def quantized_layer(layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None) -> QuantizedLayer:
+    """The layer in whole numbers, rounded plainly where none are given; int8 needs the range of what the layer is given."""
     if name != "int8":
         format_of(name)
         kind = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
         channel = channel_of(layer)
         assert channel is not None
-        return kind(layer, channel, name)
+        return kind(layer, channel, name, numbers)
     assert span is not None
-    return Int8Convolution(layer, span) if isinstance(layer, CONVOLUTIONS) else Int8Linear(layer, span)
+    return Int8Convolution(layer, span, numbers) if isinstance(layer, CONVOLUTIONS) else Int8Linear(layer, span, numbers)

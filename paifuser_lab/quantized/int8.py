@@ -77,8 +77,8 @@ class Int8Layer(QuantizedLayer):
 class Int8Convolution(Int8Layer):
     """A convolution in one, two or three dimensions, groups and all."""
 
-    def __init__(self, layer: Any, span: Range) -> None:
-        super().__init__(layer, quantize(layer.weight, 8), span)
+    def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
+        super().__init__(layer, numbers or quantize(layer.weight, 8), span)
         count = len(layer.kernel_size)
         padding = paddings(layer)
         assert padding is not None
@@ -121,9 +121,9 @@ class Int8Convolution(Int8Layer):
 class Int8Linear(Int8Layer):
     """A linear layer, GPT-2's transposed one too."""
 
-    def __init__(self, layer: Any, span: Range) -> None:
+    def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
         self.is_transposed = not isinstance(layer, nn.Linear)
-        super().__init__(layer, quantize(layer.weight.t() if self.is_transposed else layer.weight, 8), span)
+        super().__init__(layer, numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, 8), span)
         self.out_features: int = self.values.shape[0]
         self.in_features: int = self.values.shape[1]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,11 +18,10 @@ from ..records import counted
 from ..surgery import replace_layer
 from ..weights import weights_hash
 from ..workload import Inputs, Workload, running
-from .building import obstacle, quantized_layer
+from .building import obstacle
 from .calibration import How, calibrate
+from .compensation import Scene, Technique, compensate
 from .conversion import counting
-from .int8 import Int8Layer
-from .neighbours import outlets
 
 MOST_CALIBRATIONS = 4
 
@@ -58,36 +57,45 @@ def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -
     return found
 
 
-def place(work: Workload, model: nn.Module, chosen: Mapping[str, str], calibration: Calibration) -> list[str]:
+def place(
+    work: Workload, model: nn.Module, chosen: Mapping[str, str], calibration: Calibration, techniques: Collection[Technique] = ()
+) -> list[str]:
     """Put layers of the chosen formats in place, all of which have to be possible; what was done, in sentences."""
-    notes = _fold_into(work, model, [layer for layer, name in chosen.items() if name == "int8"])
-    graph = seen(work, model)
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
-    spans = _spans(work, model, calibration) if int8 else {}
-    if missing := [layer for layer in int8 if layer not in spans]:
-        raise StepError(f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it out.")
-    for layer, name in chosen.items():
-        replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name, spans.get(layer)))
-    for layer, outlet in outlets(graph, {layer: spans[layer] for layer in int8}).items():
-        placed = model.get_submodule(layer)
-        assert isinstance(placed, Int8Layer)
-        placed.outlet = outlet
-    return [*notes, *(_told(work, model, len(int8), calibration) if int8 else [])]
+    notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else int8)
+    calls = runs(work, model, calibration.batches)
+    scene = Scene(model, seen(work, model), chosen, calls, lambda: _spans(work, model, int8, calibration))
+    made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
+    if made_up_for and _data(work) is None:
+        made_up_for.append(
+            "what made up for rounding saw only the example inputs, which it was also judged by; give the workload data"
+        )
+    for layer, placed in scene.joined().items():
+        replace_layer(model, layer, placed)
+    return [*notes, *made_up_for, *(_told(work, model, len(int8), calibration) if int8 else [])]
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
-    """Batch-norm right after an int8 layer is part of its scales."""
+    """Batch-norm right after a layer is part of its scales."""
     if not layers:
         return []
     pairs = [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in set(layers)]
     fold(model, pairs)
-    return [f"folded {counted(len(pairs), 'batch-norm layer')} into int8 layers"] if pairs else []
+    return [f"folded {counted(len(pairs), 'batch-norm layer')} into layers of whole numbers"] if pairs else []
 
 
 _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
 
 
-def _spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
+def _spans(work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration) -> dict[str, Range]:
+    """The ranges of what int8 layers are given."""
+    found = _all_spans(work, model, calibration) if int8 else {}
+    if missing := [layer for layer in int8 if layer not in found]:
+        raise StepError(f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it out.")
+    return {layer: found[layer] for layer in int8}
+
+
+def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
     """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers needs them again."""
     key = weights_hash(model), calibration
     kept = _kept.setdefault(work, {})
@@ -102,18 +110,23 @@ def _spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[s
 
 def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
     """Calls of the model on its data, or on the example inputs where it has none."""
-    data = work.train if work.train is not None else work.test
-    if not data:
+    data = _data(work)
+    if data is None:
         return [lambda: work.inputs.clone()(model)]
     batches = [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in data[:count]]
     return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
+
+
+def _data(work: Workload) -> Sequence[tuple[Any, Any]] | None:
+    """What ranges are found on: batches to learn from, or else those to test with; None where there are none."""
+    return (work.train if work.train is not None else work.test) or None
 
 
 def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
     inputs = work.inputs.clone()
     with running(model), counting() as conversions:
         inputs(model)
-    data = work.train if work.train is not None else work.test
+    data = _data(work)
     source = (
         f"{min(calibration.batches, len(data))} × {len(data[0][1])} examples"
         if data

@@ -20,9 +20,9 @@ FEW_ROWS = (
 class WeightsOnly(QuantizedLayer):
     """Its weights are made from the whole numbers at each call."""
 
-    def __init__(self, layer: nn.Module, channel: int, name: str) -> None:
+    def __init__(self, layer: nn.Module, channel: int, name: str, numbers: Quantized | None = None) -> None:
         bits = format_of(name).weight_bits
-        super().__init__(layer, quantize(layer.weight, bits, channel=channel), name)  # type: ignore[arg-type]
+        super().__init__(layer, numbers or quantize(layer.weight, bits, channel=channel), name)  # type: ignore[arg-type]
         self.shape = self.values.shape
         self.in_nibbles = bits <= 4
         if self.in_nibbles:
@@ -51,8 +51,18 @@ class WeightsOnly(QuantizedLayer):
             return self._few_rows(given)
         layer = copy(self._skeleton[0])
         bias = None if self.bias is None else self.bias.to(given.dtype)
-        layer._parameters = {"weight": self.weight.to(given.dtype), "bias": bias}  # type: ignore[dict-item]
+        layer._parameters = {"weight": self._shown().to(given.dtype), "bias": bias}  # type: ignore[dict-item]
         return layer(*args, **kwargs)
+
+    def _shown(self) -> Tensor:
+        """The weight; a compiler or exporter is shown how it is made, so that it may keep the whole numbers."""
+        if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
+            return self.weight
+        scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
+        made: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
+            self.values, scales, zeros, self.channel, -128, 127, torch.int8
+        )
+        return made
 
     def _has_few_rows(self, given: Tensor) -> bool:
         rows = given.numel() // max(given.shape[-1], 1)

@@ -5,11 +5,15 @@ A record is a pydantic model; `save` and `load` go through JSON with the record'
 
 from __future__ import annotations
 
+from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
 from .explanation import Basis, Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
+from .latency_table import ConversionLatency, LatencyTable, LayerLatency
+from .limit import Limit
+from .memory import Held, MemoryTimeline
 from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
 from .record import Record
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
@@ -19,6 +23,10 @@ from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceS
 
 __all__ = [
     "Accelerator",
+    "Achieved",
+    "Agreement",
+    "Allocation",
+    "AllocationPoint",
     "Alternative",
     "Basis",
     "BatchRow",
@@ -27,15 +35,21 @@ __all__ = [
     "Check",
     "Checklist",
     "Comparison",
+    "ConversionLatency",
     "Curvature",
     "Estimate",
     "Explanation",
     "Hardware",
+    "Held",
     "Kernel",
+    "LatencyTable",
+    "LayerLatency",
     "LayerPair",
     "LayerProfile",
     "LayerSensitivity",
+    "Limit",
     "Measurement",
+    "MemoryTimeline",
     "Method",
     "OperatorProfile",
     "Point",

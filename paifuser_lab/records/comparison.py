@@ -46,6 +46,7 @@ class Measurement(Record):
     build_s: float | None = None
     weights_hash: str | None = None
     notes: tuple[str, ...] = ()
+    refused: str | None = Field(default=None, description="why it is past the limit that its recipe carries, and by which layers")
     failure: str | None = None
 
 
@@ -68,8 +69,8 @@ class Comparison(Record):
 
     @property
     def best(self) -> Measurement:
-        """The row with the highest speed-up; the baseline itself where nothing was faster."""
-        return max((row for row in self.rows if row.speedup is not None), key=lambda row: row.speedup or 0.0)
+        """The row with the highest speed-up that is within its limit; the baseline itself where nothing was faster."""
+        return max((row for row in self.rows if row.speedup is not None and not row.refused), key=lambda row: row.speedup or 0.0)
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -144,7 +145,7 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         else "0",
         comparison.metric_name or "metric": "–" if row.metric is None else f"{row.metric:.4f}",
         "build s": "–" if row.build_s is None else f"{row.build_s:.1f}",
-        "note": row.failure or "",
+        "note": row.failure or (f"refused: {row.refused}" if row.refused else ""),
     }
 
 

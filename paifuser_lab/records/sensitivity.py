@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from .record import Record
+from .text import counted, readable_count
 
 if TYPE_CHECKING:
     import pandas
@@ -19,6 +21,7 @@ class Estimate(Record):
 
     value: float
     error: float | None = None
+    samples: int | None = None
 
 
 class Curvature(Record):
@@ -62,6 +65,8 @@ class Sensitivity(Record):
     methods: tuple[Method, ...] = ()
     notes: tuple[str, ...] = ()
     is_interrupted: bool = False
+    seed: int = 0  # of the order of the batches, and of the probes
+    weights_hash: str | None = None
 
     def __getitem__(self, layer: str) -> LayerSensitivity:
         for row in self.rows:
@@ -90,3 +95,76 @@ class Sensitivity(Record):
                 | {name: None if one is None else one.value for name, one in found.items()}
             )
         return pandas.DataFrame(rows).set_index("layer")
+
+    @property
+    def title(self) -> str:
+        """What was judged, by what, and what the numbers are."""
+        stopped = " · stopped early" if self.is_interrupted else ""
+        unit = "rise of the loss" if self.unit == "loss" else "error of the output"
+        what = "measured" if self.method == "ablation" else "predicted"
+        return (
+            f"{self.workload} on {self.machine} · {what} {unit} by {self.method} · {counted(self.examples, 'example')}{stopped}"
+        )
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What each method took and how far it agrees with what was measured, and what there is to note."""
+        return (*map(_told, self.methods), *self.notes)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a layer, as a person reads it; beside a prediction stands what was measured, where it was."""
+        rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
+        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+
+    def __str__(self) -> str:
+        table = self.table()
+        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
+        lines = [
+            "  ".join(row[key].ljust(width) if key in _WORDS else row[key].rjust(width) for key, width in widths.items()).rstrip()
+            for row in [{key: key for key in widths}, *table]
+        ]
+        return "\n".join([self.title, *lines, *self.remarks])
+
+    def __repr__(self) -> str:
+        layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
+        return f"Sensitivity({self.workload}: {layers} × {formats} by {self.method})"
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
+        body = "".join(
+            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
+            for row in table
+        )
+        caption = "<br>".join(html.escape(line) for line in (self.title, *self.remarks))
+        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _readable(self, row: LayerSensitivity) -> dict[str, str]:
+        texts = {"layer": row.layer, "kind": row.kind, "weights": readable_count(row.parameters)}
+        for name in self.formats:
+            texts[name] = _number(self.predicted(row.layer, name))
+            if self.method != "ablation":
+                texts[f"{name} measured" if self.unit == "loss" else f"{name} loss measured"] = _number(
+                    self.measured(row.layer, name)
+                )
+        return texts | {"note": row.note or ""}
+
+
+_WORDS = ("layer", "kind", "note")
+
+
+def _number(estimate: Estimate | None) -> str:
+    """Two figures, and how sure they are."""
+    if estimate is None:
+        return ""
+    return f"{estimate.value:.2g}" if estimate.error is None else f"{estimate.value:.2g} ± {estimate.error:.1g}"
+
+
+def _told(method: Method) -> str:
+    agreement = ", ".join(f"{name} {value:.2f}" for name, value in method.agreement.items())
+    agrees = f" · ranks agree with the ablation: {agreement}" if agreement else ""
+    return f"{method.name}: {method.seconds:.1f} s, {counted(method.samples, 'sample')}{agrees}"
+
+
+def _style(column: str) -> str:
+    return "text-align:left" if column in _WORDS else "text-align:right;white-space:nowrap"

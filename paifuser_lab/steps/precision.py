@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ..errors import RecipeError, StepError
 from ..formats import FLOATS, channel_of
 from ..locate import describe
-from ..quantized import Calibration, How, QuantizedLayer, place, reasons_against, seen
+from ..quantized import Calibration, How, QuantizedLayer, Technique, place, reasons_against, seen
 from .step import Draft, Step, matching
 
 Name = Literal["fp32", "bf16", "fp16", "int8", "int8-weights", "int4-weights"]
@@ -33,7 +33,10 @@ class Precision(Step):
     calibration: How = Field(
         default="min-max", description="how int8 finds the range of a layer's input: min-max, percentile or mse"
     )
-    batches: int = Field(default=4, ge=1, description="batches of data that int8 finds ranges on")
+    batches: int = Field(default=4, ge=1, description="batches of data that int8 finds ranges on, and compensation works on")
+    compensate: list[Technique] = Field(
+        default=[], description="what makes up for the error of rounding: any of equalise, smooth, rounding and bias"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Precision:
@@ -44,7 +47,7 @@ class Precision(Step):
     @property
     def label(self) -> str:
         named = ", ".join(f"{pattern}: {name}" for pattern, name in self.layers.items())
-        return " · ".join(part for part in (self.default, named) if part)
+        return " + ".join((" · ".join(part for part in (self.default, named) if part), *self.compensate))
 
     def joined(self, newer: Self) -> Self | None:
         """The newer default, and the newer choice for each pattern; one that comes again counts as the last."""
@@ -58,7 +61,10 @@ class Precision(Step):
         whole = {layer: name for layer, name in chosen.items() if name not in FLOATS}
         if whole:
             possible = self._possible(draft, whole)
-            draft.notes += place(draft.work, draft.module, possible, Calibration(self.calibration, self.batches))
+            calibration = Calibration(self.calibration, self.batches)
+            draft.notes += place(draft.work, draft.module, possible, calibration, self.compensate)
+        elif self.compensate:
+            draft.notes.append("no layer is in whole numbers, so there is nothing to make up for")
         self._convert_floats(draft, {layer: name for layer, name in chosen.items() if layer not in whole})
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..recipe import Recipe
-from ..records import Record
+from ..records import Record, Sensitivity
 from .panel import Panel
 from .recipe_panel import RecipePanel
+from .sensitivity_panel import SensitivityPanel
 from .workbench import Workbench
 
 __all__ = ["Panel", "Workbench", "show"]
@@ -15,8 +16,10 @@ VIEWS = {
     "Comparison": "comparison",
     "Explanation": "explanation",
     "Hardware": "hardware",
+    "MemoryTimeline": "memory",
     "Profile": "layers",
     "Roofline": "roofline",
+    "Sensitivity": "sensitivity",
     "SideBySide": "side_by_side",
 }
 
@@ -25,6 +28,8 @@ def show(record: Record | Recipe) -> Panel:
     """The widget of a record, with its figure inside it for where no widget can live."""
     if isinstance(record, Recipe):
         return RecipePanel(record)
+    if isinstance(record, Sensitivity):
+        return SensitivityPanel(record)
     name = type(record).__name__
     if name not in VIEWS:
         raise TypeError(f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe.")

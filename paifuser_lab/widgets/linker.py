@@ -14,7 +14,7 @@ EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)"
 TOP_LEVEL = re.compile(r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M)
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
 COMMENT = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.M | re.S)  # types and their prose are for readers, not for the wire
-STYLES = ("theme.css", "views.css")
+STYLES = ("theme.css", "views.css", "memory.css")
 
 
 @cache

@@ -10,10 +10,14 @@ import anywidget
 import traitlets
 
 from ..figures import DRAWERS, Drawing, figure
+from ..figures.style import image
 from ..progress import is_static
 from ..records import Record
 from .linker import front_end
 from .wire import packed
+
+
+LONGEST_TABLE = 40_000
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
@@ -58,13 +62,23 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         parts.append(table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>")
         return "".join(parts)
 
+    def brief_twin(self) -> str:
+        """The twin that travels beside a living widget and delays its first sight: one picture, and the table where it is short."""
+        picture = ""
+        if type(self.record).__name__ in DRAWERS:
+            drawing = self.figure()
+            picture = image(drawing.png(), "plain", str(drawing.get_label()))
+        table = getattr(self.record, "_repr_html_", None)
+        told = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
+        return picture + (told if len(told) <= LONGEST_TABLE else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>")
+
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if is_static():
             picture = self.figure()._repr_mimebundle_() if type(self.record).__name__ in DRAWERS else {}
             return {"text/html": self.twin(), "text/plain": repr(self), **picture}
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        return {**data, "text/plain": repr(self), "text/html": self.twin()}, metadata
+        return {**data, "text/plain": repr(self), "text/html": self.brief_twin()}, metadata
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.record!r})"

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+from ..formats import NAMES
 from ..machine import hardware
 from ..profiler import explain, side_by_side
+from ..quantized import obstacle
 from ..recipe import Recipe
-from ..records import Comparison, LayerProfile, Measurement, Profile, readable_bytes, readable_count
+from ..records import Comparison, LayerProfile, Measurement, Profile, Sensitivity, readable_bytes, readable_count
 from ..session import State
 from ..workload import Workload
 from .recipe_panel import chips
 from .wire import packed
 
-CHOICES = ("", "fp32", "bf16", "fp16")
+CHOICES = ("", *NAMES)
 MOST_OFFERS = 4
+SENSING = "how much each layer matters, in seconds"
+
+Reasons = Mapping[str, str | Mapping[str, str]]  # layer → why it can take no format, or format → why not that one
 
 
 class Shown:
@@ -41,17 +46,13 @@ class Shown:
             "inputs": ", ".join("×".join(map(str, one.shape)) for one in self.work.inputs.tensors),
             "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
             "choices": list(CHOICES),
-            "cannot": self.cannot,
+            **parted(self.cannot),
         }
 
     @cached_property
-    def cannot(self) -> dict[str, str]:
-        """The layers that have no number format to choose, and why."""
-        return {
-            name: "it has no weights; it computes in the format of what it is given"
-            for name, module in self.work.model.named_modules()
-            if name and not any(weight.is_floating_point() for weight in module.parameters())
-        }
+    def cannot(self) -> Reasons:
+        """What the layers cannot be computed in, and why."""
+        return {name: why for name, module in self.work.model.named_modules() if name and (why := obstacles(module))}
 
     def state(self, state: State) -> dict[str, Any]:
         """What the page is sent for a state."""
@@ -62,16 +63,22 @@ class Shown:
             "is_partial": state.status == "measuring",
             "recipe": _chips(state),
             "status": state.status,
-            "doing": state.recipe.label,
+            "doing": SENSING if state.status == "sensing" else state.recipe.label,
             "done": state.done,
             "total": state.total,
             "error": state.error,
+            "refused": refused(state),
             "can_undo": state.can_undo,
             "can_redo": state.can_redo,
             "precisions": precisions(state),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
         }
+
+    def sensitivity(self, found: Sensitivity) -> dict[str, Any]:
+        """The heat map, packed once: views are sent again whenever one of them changes."""
+        data: dict[str, Any] = self._once("sensitivity", lambda: packed(found), found)
+        return data
 
     def _once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """Made anew only when what it is made from is another: states come many times a second."""
@@ -100,6 +107,23 @@ class Shown:
         }
 
 
+def obstacles(module: Any) -> str | dict[str, str]:
+    """Why a layer cannot be in any number format, or format by format why not in some; of one with parts each part is asked."""
+    if not any(weight.is_floating_point() for weight in module.parameters()):
+        return "it has no weights; it computes in the format of what it is given"
+    if next(module.children(), None) is not None:
+        return {}
+    return {name: why for name in NAMES if (why := obstacle(module, name))}
+
+
+def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
+    """The layers that can take no format, and those that cannot take some."""
+    return {
+        "cannot": {layer: why for layer, why in cannot.items() if isinstance(why, str)},
+        "cannot_in": {layer: dict(why) for layer, why in cannot.items() if not isinstance(why, str)},
+    }
+
+
 def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     """The header: each figure as it was and as it is now."""
     compared = state.comparison
@@ -120,6 +144,12 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     error = now.relative_error if now is not None and now is not before else None
     rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
     return rows
+
+
+def refused(state: State) -> str | None:
+    """Why what runs now is past its recipe's limit."""
+    now = _current(state.comparison) if state.comparison and len(state.recipe) else None
+    return now.refused if now else None
 
 
 def _current(compared: Comparison) -> Measurement | None:

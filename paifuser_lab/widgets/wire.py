@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
 
-from ..records import LayerProfile, Profile, Record
+from ..figures.sensitivity import title
+from ..formats import NAMES
+from ..records import Estimate, LayerProfile, MemoryTimeline, Profile, Record, Sensitivity
 
 NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
@@ -19,6 +22,10 @@ def packed(record: Record) -> dict[str, Any]:
     """What the view of a record is sent."""
     if isinstance(record, Profile):
         return packed_profile(record)
+    if isinstance(record, MemoryTimeline):
+        return packed_memory(record)
+    if isinstance(record, Sensitivity):
+        return packed_sensitivity(record)
     data: dict[str, Any] = record.model_dump(mode="json")
     return data | {"title": getattr(record, "title", repr(record))}
 
@@ -44,6 +51,44 @@ def packed_profile(profile: Profile) -> dict[str, Any]:
     }
 
 
+def packed_memory(timeline: MemoryTimeline) -> dict[str, Any]:
+    """The events as columns; bytes as float64, which holds every one of them exactly."""
+    groups, group_of = timeline.groups
+    return {
+        **timeline.model_dump(include={"workload", "duration_ms", "layers", "note"}, mode="json"),
+        "title": timeline.title,
+        "sentence": timeline.sentence,
+        "groups": list(groups),
+        "group_of": numpy.asarray(group_of, "<u2").tobytes(),
+        "weights_bytes": numpy.asarray(timeline.weights_bytes, "<f8").tobytes(),
+        "time_ms": numpy.asarray(timeline.time_ms, "<f8").tobytes(),
+        "change_bytes": numpy.asarray(timeline.change_bytes, "<f8").tobytes(),
+        "layer_index": numpy.asarray(timeline.layer_index, "<u2").tobytes(),
+        "is_workspace": numpy.asarray(timeline.is_workspace, "u1").tobytes(),
+    }
+
+
+def packed_sensitivity(found: Sensitivity) -> dict[str, Any]:
+    """Layers in their order; for each format the estimates as two columns of float32, where NaN is what is not known."""
+    judged = next((one for one in found.methods if one.name == found.method), None)
+    agreement = judged.agreement if judged is not None else {}
+    scores = [row.scores for row in found.rows]
+    return {
+        **found.model_dump(include={"workload", "machine", "unit", "method", "examples", "is_interrupted"}, mode="json"),
+        "title": title(found),
+        "notes": list(found.notes),
+        "formats": list(found.formats),
+        "choices": [name for name in found.formats if name in NAMES],  # what can be run, not only looked at
+        "agreement": {name: value for name, value in agreement.items() if math.isfinite(value)},
+        "layer": [row.layer for row in found.rows],
+        "kind": numbered(row.kind for row in found.rows),
+        "note": numbered(row.note or "" for row in found.rows),
+        "parameters": numpy.asarray([row.parameters for row in found.rows], "<f4").tobytes(),
+        "predicted": {name: _estimates([one.get(name, {}).get(found.method) for one in scores]) for name in found.formats},
+        "measured": {name: _estimates([one.get(name, {}).get("ablation") for one in scores]) for name in found.formats},
+    }
+
+
 def numbered(values: Iterable[str]) -> dict[str, Any]:
     """Each different value once, and for each row which of them."""
     listed = list(values)
@@ -55,6 +100,12 @@ def numbered(values: Iterable[str]) -> dict[str, Any]:
 def _column(rows: list[LayerProfile], name: str) -> bytes:
     values = [getattr(row, name) for row in rows]
     return numpy.asarray([numpy.nan if value is None else value for value in values], "<f4").tobytes()
+
+
+def _estimates(found: Sequence[Estimate | None]) -> dict[str, bytes]:
+    values = [math.nan if one is None else one.value for one in found]
+    errors = [math.nan if one is None or one.error is None else one.error for one in found]
+    return {"value": numpy.asarray(values, "<f4").tobytes(), "error": numpy.asarray(errors, "<f4").tobytes()}
 
 
 def _shape(row: LayerProfile) -> str:

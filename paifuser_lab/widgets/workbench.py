@@ -9,10 +9,10 @@ from typing import Any
 
 import traitlets
 
-from ..errors import PaifuserError, first_line
+from ..errors import PaifuserError, WorkloadError, first_line
 from ..progress import is_static
 from ..recipe import Recipe
-from ..records import Comparison, Profile
+from ..records import Comparison, Profile, Sensitivity
 from ..session import Session, State
 from ..variant import Variant
 from ..workload import Workload
@@ -39,7 +39,7 @@ class Workbench(Panel):
         self.shown = Shown(work)
         super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
         self._drawn: Profile | None = None
-        self._viewed: tuple[Profile | None, Comparison | None] = (None, None)
+        self._viewed: tuple[Profile | None, Comparison | None, Sensitivity | None] = (None, None, None)
         self.observe(self._on_requests, "requests")
         self.observe(self._on_selected, "selected")
         self._stop_listening = self.session.observe(self._on_state)
@@ -68,6 +68,17 @@ class Workbench(Panel):
     def profile(self) -> Profile | None:
         """The layers of what runs now, as far as they are known."""
         return self.session.state.profile
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """How much each layer matters, where that was looked at; set it to show one that you have."""
+        return self.session.state.sensitivity
+
+    @sensitivity.setter
+    def sensitivity(self, found: Sensitivity | None) -> None:
+        if found is not None:
+            check_layers(found, self.session.work)
+        self.session.set_sensitivity(found)
 
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or to measure."""
@@ -103,14 +114,17 @@ class Workbench(Panel):
     def _views_of(self, state: State) -> dict[str, Any] | None:
         """The tabs beside the layers; None while they are what they were."""
         compared = None if state.is_busy else state.comparison
-        if self.views and self._viewed[0] is self._drawn and self._viewed[1] is compared:
+        viewed = (self._drawn, compared, state.sensitivity)
+        if self.views and all(one is other for one, other in zip(self._viewed, viewed, strict=True)):
             return None
-        self._viewed = (self._drawn, compared)
+        self._viewed = viewed
         views: dict[str, Any] = {}
         if self._drawn is not None:
             views["roofline"] = packed(self._drawn.roofline)
         if compared is not None:
             views["comparison"] = packed(compared)
+        if state.sensitivity is not None:
+            views["sensitivity"] = self.shown.sensitivity(state.sensitivity)
         return views | {"hardware": self.shown.hardware}
 
     def _on_selected(self, change: Any = None) -> None:
@@ -141,6 +155,7 @@ class Workbench(Panel):
             "redo": self.session.redo,
             "stop": self.session.stop,
             "measure": self.session.measure_again,
+            "sensitivity": self.session.look_at_sensitivity,
             "dismiss": lambda: self.session.tell(None),
             "save": self._save,
             "code": lambda: self._note(code=self.recipe.as_code()),
@@ -158,6 +173,15 @@ class Workbench(Panel):
 
     def __repr__(self) -> str:
         return f"Workbench({self.session.work.name}: {self.recipe.label})"
+
+
+def check_layers(found: Sensitivity, work: Workload) -> None:
+    """Refuse a sensitivity of another model."""
+    known = {name for name, _ in work.model.named_modules()}
+    if strangers := [row.layer for row in found.rows if row.layer not in known]:
+        raise WorkloadError(
+            f"The sensitivity of {found.workload} has a layer '{strangers[0]}' that {work.name} has not; give one of the same model."
+        )
 
 
 def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:

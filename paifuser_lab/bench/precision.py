@@ -1,0 +1,164 @@
+"""Our recipes in few bits against fp32 in every engine and against other quantizers: time and output error, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from ..errors import PaifuserError
+from ..loading import load
+from ..machine import hardware, thread_choices
+from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from ..progress import progress
+from ..recipe import Recipe
+from ..records import Record
+from ..variant import Variant, apply
+from ..workload import Workload, running
+from .by_hand import candidates as engines_by_hand
+from .quantized_peers import candidates as quantizers
+
+MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "swin-t", "bert-base")
+PEERS = ("inductor", "onnxruntime", "openvino", "nncf")
+INT8: dict[str, Any] = {"precision": {"default": "int8"}}
+BF16: dict[str, Any] = {"precision": {"default": "bf16"}}
+
+
+class PrecisionRow(Record):
+    """One way of running a model: what it takes, and how far its answer is from fp32's."""
+
+    name: str
+    is_ours: bool
+    ms: float
+    error: float
+
+
+class PrecisionModel(Record):
+    """All ways of one model, and the duel of our best with the fastest peer."""
+
+    workload: str
+    rows: tuple[PrecisionRow, ...]
+    ours: str | None = None
+    peer: str | None = None
+    ratio: float | None = None
+    interval: tuple[float, float] | None = None
+    failures: dict[str, str] = {}
+
+
+class PrecisionBench(Record):
+    """What `paifuser-lab bench precision` measured."""
+
+    machine: str
+    models: tuple[PrecisionModel, ...]
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return f"latency in ms (relative L2 error against fp32) on {self.machine}; ratio above 1: ours is faster"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a way of running, the fastest first, model by model; the duel stands beside our part in it."""
+        rows = []
+        for model in self.models:
+            for row in sorted(model.rows, key=lambda one: one.ms):
+                duel = ""
+                if row.name == model.ours and model.ratio and model.interval:
+                    duel = f"{model.ratio:.2f} × ({model.interval[0]:.2f}–{model.interval[1]:.2f}) {model.peer}"
+                rows.append(
+                    {
+                        "model": model.workload,
+                        "way": ("ours: " if row.is_ours else "") + row.name,
+                        "ms": f"{row.ms:.3g}",
+                        "error": f"{row.error:.1e}",
+                        "against the fastest peer": duel,
+                    }
+                )
+            rows += [
+                {"model": model.workload, "way": name, "ms": "–", "error": why[:60], "against the fastest peer": ""}
+                for name, why in model.failures.items()
+            ]
+        return rows or [{"model": "nothing was measured"}]
+
+
+def bench(names: tuple[str, ...], *, seconds: float, peers: tuple[str, ...] = PEERS) -> PrecisionBench:
+    """Measure models one after another; one that fails is noted and the others go on."""
+    found: list[PrecisionModel] = []
+    failures: dict[str, str] = {}
+    with progress("models", len(names or MODELS)) as shown:
+        for name in names or MODELS:
+            try:
+                found.append(_measured(load(name), seconds, peers))
+            except PaifuserError as error:
+                failures[name] = str(error)
+            except KeyboardInterrupt:
+                break
+            shown.advance(doing=name)
+    return PrecisionBench(machine=hardware().label, models=tuple(found), failures=failures)
+
+
+def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:
+    reference = work.output()
+    ours, failures = _variants(work)
+    with ExitStack() as stack, torch.no_grad():
+        for variant in ours.values():
+            stack.enter_context(running(variant.model))
+        mine = [one for name, variant in ours.items() for one in _candidates(work, name, variant)]
+        hands = [one for one in engines_by_hand(work) if _engine(one) in ("eager", *peers)]
+        others = [*hands, *quantizers(work, peers)]
+        errors = {one.name: output_error(_flat(reference), _flat(one.call()))[0] for one in (*mine, *others)}
+        *_, samples = rounds_in_turn([*mine, *others], rounds=30, seconds=seconds)
+        ms = {name: timed.median_ms for name, timed in samples.items()}
+        peer = min(others, key=lambda one: ms[one.name])
+        able = [one for one in mine if errors[one.name] <= errors[peer.name]]
+        best = min(able, key=lambda one: ms[one.name], default=None)
+        duel: dict[str, Any] = {"peer": peer.name}
+        if best is not None:
+            *_, pair = rounds_in_turn([best, peer], rounds=60, seconds=seconds)
+            ratio, interval = ratio_of_rounds(pair[peer.name], pair[best.name])
+            duel |= {"ours": best.name, "ratio": ratio, "interval": interval}
+    names = {one.name for one in mine}
+    rows = tuple(PrecisionRow(name=name, is_ours=name in names, ms=ms[name], error=errors[name]) for name in ms)
+    return PrecisionModel(workload=work.name, rows=rows, failures=failures, **duel)
+
+
+def _variants(work: Workload) -> tuple[dict[str, Variant], dict[str, str]]:
+    """The recipes that could be chosen here; one that cannot be applied is noted."""
+    made: dict[str, Variant] = {}
+    failures: dict[str, str] = {}
+    for steps in _recipes():
+        recipe = Recipe(steps)
+        try:
+            made[recipe.label] = apply(work, recipe)
+        except PaifuserError as error:
+            failures[recipe.label] = str(error)
+    return made, failures
+
+
+def _recipes() -> Iterator[list[dict[str, Any]]]:
+    yield [INT8]
+    yield ["fold", BF16]  # type: ignore[list-item]
+    for count in thread_choices():
+        yield [INT8, {"backend": {"name": "openvino", "threads": count}}]
+        yield [INT8, {"backend": {"name": "onnxruntime", "threads": count}}]
+        yield [BF16, {"backend": {"name": "openvino", "threads": count}}]
+
+
+def _candidates(work: Workload, name: str, variant: Variant) -> Iterator[Candidate]:
+    inputs = work.inputs.clone()
+    counts = (variant.threads,) if variant.has_own_threads else thread_choices()
+    for count in counts:
+        label = name if variant.has_own_threads else f"{name} · {count}"
+        yield Candidate(label, lambda: inputs(variant.model), count)
+
+
+def _engine(one: Candidate) -> str:
+    return one.name.removeprefix("by hand: ").split(" ")[0]
+
+
+def _flat(answer: Any) -> list[torch.Tensor]:
+    from torch.utils import _pytree as pytree
+
+    return [leaf.float() for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]

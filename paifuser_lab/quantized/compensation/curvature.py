@@ -1,0 +1,85 @@
+"""The rounding of a weight that changes its layer's answer least, to second order; pure arithmetic.
+
+With H = X'X the change is the sum of e H e' over the rows e of rounding errors. GPTQ rounds column after column and makes up for what
+is lost by the columns that follow. Written as LDLQ (Chee et al. 2023, arXiv:2307.13304) that is one Cholesky factor H = R R' with R
+upper triangular: column i is rounded from w_i + Σ_{j<i} e_j R_ji / R_ii.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...formats import Quantized
+
+DAMPING = 0.01  # of the mean of the Hessian's diagonal: what the data says little about is to stay near its value
+BLOCK = 128  # columns that are made up for at once
+
+
+def rounded_by(hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int) -> Quantized:
+    """Other whole numbers for the same scales; a channel for which they are no better than the plain ones keeps those."""
+    groups, columns = hessian.shape[:2]
+    rows = weight.transpose(0, plain.channel).reshape(groups, -1, columns)
+    values = plain.values.transpose(0, plain.channel).reshape(rows.shape).float()
+    scales = plain.scales.repeat_interleave(columns // plain.scales.shape[1], dim=1).reshape(rows.shape)
+    order = hessian.diagonal(dim1=1, dim2=2).argsort(dim=1, descending=True)  # what matters most is rounded first
+    found = _in_turn(
+        _ordered(_trusted(hessian, count), order), _columns(rows, order), _columns(scales, order), 2 ** (bits - 1) - 1
+    )
+    found = _columns(found, order.argsort(dim=1))
+    is_better = _change(hessian, rows - found * scales) < _change(hessian, rows - values * scales)
+    kept = torch.where(is_better.unsqueeze(-1), found, values).to(torch.int8)
+    turned = plain.values.transpose(0, plain.channel)
+    return Quantized(kept.reshape(turned.shape).transpose(0, plain.channel).contiguous(), plain.scales, plain.channel)
+
+
+def _trusted(hessian: Tensor, count: int) -> Tensor:
+    """With less of what columns have in common, by the share of it that so few rows would show by chance alone.
+
+    The share is that of Schäfer and Strimmer (2005, doi:10.2202/1544-6115.1175), with the variance of products of normal numbers.
+    """
+    diagonal = hessian.diagonal(dim1=1, dim2=2)
+    own = diagonal.double().square().sum(dim=1)
+    common = hessian.double().square().sum(dim=(1, 2)) - own
+    chance = (diagonal.double().sum(dim=1).square() - own + common) / max(count, 1)
+    share = torch.where(common > 0, chance / common, 1.0).clamp(max=1).to(hessian.dtype)
+    return torch.lerp(hessian, torch.diag_embed(diagonal), share.reshape(-1, 1, 1))
+
+
+def _in_turn(hessian: Tensor, rows: Tensor, scales: Tensor, most: int) -> Tensor:
+    """Round column after column, each from its value and what was lost before."""
+    factor = _upper_factor(hessian)
+    passed_on = factor / factor.diagonal(dim1=1, dim2=2).unsqueeze(1)
+    values, lost = torch.zeros_like(rows), torch.zeros_like(rows)
+    for start in range(0, rows.shape[2], BLOCK):
+        end = min(start + BLOCK, rows.shape[2])
+        wanted = rows[..., start:end] + lost[..., :start] @ passed_on[:, :start, start:end]
+        for one in range(start, end):
+            due = lost[..., start:one] @ passed_on[:, start:one, one : one + 1]
+            target = wanted[..., one - start] + due.squeeze(-1)
+            values[..., one] = (target / scales[..., one]).round().clamp(-most, most)
+            lost[..., one] = rows[..., one] - values[..., one] * scales[..., one]
+    return values
+
+
+def _upper_factor(hessian: Tensor) -> Tensor:
+    """R of H = R R', upper triangular; Cholesky's, seen from the last column."""
+    mean = hessian.diagonal(dim1=1, dim2=2).mean(dim=1)
+    damping = torch.where(mean > 0, mean * DAMPING, 1.0)
+    damped = hessian + damping.reshape(-1, 1, 1) * torch.eye(hessian.shape[1], device=hessian.device)
+    lower: Tensor = torch.linalg.cholesky(damped.flip(1, 2))
+    return lower.flip(1, 2)
+
+
+def _change(hessian: Tensor, errors: Tensor) -> Tensor:
+    """How much each channel's answer changes."""
+    return ((errors @ hessian) * errors).sum(dim=2)
+
+
+def _columns(rows: Tensor, order: Tensor) -> Tensor:
+    return rows.gather(2, order.unsqueeze(1).expand_as(rows))
+
+
+def _ordered(hessian: Tensor, order: Tensor) -> Tensor:
+    turned = hessian.gather(1, order.unsqueeze(2).expand_as(hessian))
+    return _columns(turned, order)

@@ -1,0 +1,20 @@
+"""The judge of the others: the loss's rise, measured, with one layer at a time really rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..subject import Batch, Key
+from .judge import Judge
+
+
+class Ablation(Judge):
+    """Each batch is run as it is and with the layer rounded, so that what the batches differ by cancels."""
+
+    name = "ablation"
+
+    def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
+        before = self.subject.plain_loss(batch)
+        for key in keys:
+            with self.subject.rounded(key):
+                yield key, float(self.subject.loss(batch)) - before

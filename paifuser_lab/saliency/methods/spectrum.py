@@ -1,0 +1,88 @@
+"""The eigenvalues of each layer's block of the Hessian: the largest, and how all of them are spread. Of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+import torch
+
+from ...records import Curvature, Estimate, Sensitivity
+from ..curvature import slope
+from ..lanczos import density, top_eigenvalues
+from ..probes import Product
+from ..subject import Batch, Key, Subject
+from ..ways import flat_block
+from .judge import Judge, layers_of
+
+EIGENVALUES = 3
+EIGENVALUE_STEPS = 40
+DENSITY_PROBES = 3
+DENSITY_STEPS = 16
+
+
+class Eigenvalues(Judge):
+    """The eigenvalues of largest size. A layer's sample is the largest."""
+
+    name = "eigenvalues"
+    most_samples = 1
+    field: ClassVar[str] = "top_eigenvalues"
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self.generator = torch.Generator().manual_seed(subject.seed)
+        self.found: dict[str, Curvature] = {}
+
+    @property
+    def keys(self) -> list[Key]:
+        """The layers themselves: formats do not matter here."""
+        return [Key(layer, "") for layer in self.subject.layers]
+
+    def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
+        seen = slope(self.subject, batch, layers_of(keys))
+        self.notes.append(f"{self.name}: of a single batch of {batch.examples}")
+        for key in keys:
+            self.found[key.layer] = self.curvature(*flat_block(seen, key.layer))
+            yield key, _largest(self.found[key.layer])
+
+    def curvature(self, block: Product, like: torch.Tensor) -> Curvature:
+        """What is looked for in one layer."""
+        return Curvature(
+            top_eigenvalues=top_eigenvalues(
+                block,
+                like,
+                EIGENVALUES,
+                error=self.subject.error / 10,
+                steps=EIGENVALUE_STEPS,
+                generator=self.generator,
+            )
+        )
+
+    def scores(self, found: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
+        return {}
+
+    def curvatures(self, found: Mapping[Key, Estimate]) -> dict[str, Curvature]:
+        return self.found
+
+    def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
+        return {
+            Key(row.layer, ""): Estimate(value=_largest(row.curvature), samples=1)
+            for row in record.rows
+            if row.curvature and getattr(row.curvature, self.field)
+        }
+
+
+class Density(Eigenvalues):
+    """How the eigenvalues are spread: nodes, and the share of all that each stands for."""
+
+    name = "density"
+    field = "density"
+
+    def curvature(self, block: Product, like: torch.Tensor) -> Curvature:
+        found = density(block, like, probes=DENSITY_PROBES, steps=DENSITY_STEPS, generator=self.generator)
+        return Curvature(density=found)
+
+
+def _largest(curvature: Curvature) -> float:
+    values = curvature.top_eigenvalues or tuple(value for value, _ in curvature.density)
+    return max(values, key=abs, default=0.0)

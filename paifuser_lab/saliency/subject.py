@@ -1,0 +1,197 @@
+"""What the judges look at: the layers that can be rounded, the batches, and what rounding changes in a layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import MeasureError, first_line
+from ..formats import Range, format_of, rounded
+from ..locate import describe, first_nan, has_nan
+from ..workload import Inputs, Workload
+from .stage import Change, inputs_changed, throw_again, weights_replaced
+
+RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
+
+
+class Key(NamedTuple):
+    """A layer in a number format; no format stands for the layer itself."""
+
+    layer: str
+    format: str
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer whose weight can be rounded; `channel` is the dimension that has scales of its own."""
+
+    name: str
+    module: nn.Module
+    channel: int
+
+    @property
+    def weight(self) -> Tensor:
+        """Its values, apart from any gradient."""
+        return self.module._parameters["weight"].detach()  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs, and what the model should answer where that is known."""
+
+    number: int
+    inputs: Inputs
+    target: Any = None
+
+    @property
+    def examples(self) -> int:
+        """How many there are in it."""
+        tensors = [tensor for tensor in self.inputs.tensors if tensor.ndim]
+        return tensors[0].shape[0] if tensors else 1
+
+
+class BatchSource(Protocol):
+    """Batches by their place in the order."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Batch: ...
+
+    @property
+    def available(self) -> int: ...
+
+
+@dataclass
+class Subject:
+    """A workload with the layers and formats to judge; whatever is changed in it is changed for a moment."""
+
+    work: Workload
+    layers: dict[str, Layer]
+    formats: tuple[str, ...]
+    batches: BatchSource
+    seed: int = 0
+    error: float = 0.2  # the relative standard error that is asked for
+    ranges: dict[str, Range] = field(default_factory=dict)
+    _changes: dict[Key, Tensor] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> list[Key]:
+        """Every layer in every format."""
+        return [Key(layer, name) for layer in self.layers for name in self.formats]
+
+    def answer(self, batch: Batch) -> Any:
+        """The model's answer; one that plays dice gets the same ones each time."""
+        throw_again(self.work.device, self.seed + batch.number)
+        try:
+            return batch.inputs.clone()(self.work.model)
+        except Exception as error:
+            where = f"on batch {batch.number} of its data" if batch.target is not None else "on its inputs"
+            raise MeasureError(f"{self.work.name} fails {where}: {first_line(error).rstrip('.')}; mend that batch.") from error
+
+    def plain_answer(self, batch: Batch) -> Any:
+        """The answer of the model as it is; it has to be one of numbers."""
+        answer = self.answer(batch)
+        if has_nan(answer):
+            model = self.work.model
+            where = describe(model, first_nan(model, lambda: self.answer(batch)))
+            raise MeasureError(f"{self.work.name} answers NaN on batch {batch.number}, first at {where}; mend that layer.")
+        return answer
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The loss on a batch, as the graph that led to it."""
+        answer = self.answer(batch)
+        try:
+            loss = self.work.loss(answer, batch.target)  # type: ignore[misc]
+        except Exception as error:
+            raise MeasureError(
+                f"the loss of {self.work.name} fails on batch {batch.number}: {first_line(error).rstrip('.')}; "
+                "it is called as loss(answer, target)."
+            ) from error
+        loss = torch.as_tensor(loss)
+        if loss.numel() != 1:
+            raise MeasureError(f"the loss of {self.work.name} has shape {tuple(loss.shape)}; let it return one number.")
+        return loss.reshape(())
+
+    def plain_loss(self, batch: Batch) -> float:
+        """The loss of the model as it is; it has to be a number."""
+        return self.checked(self.loss(batch), batch)
+
+    def checked(self, loss: Tensor, batch: Batch) -> float:
+        """The loss as a number, or an error if it is none."""
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise MeasureError(
+                f"the loss of {self.work.name} is {value} on batch {batch.number}; mend the model or leave that batch out."
+            )
+        return value
+
+    @contextmanager
+    def changed(self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]) -> Iterator[None]:
+        """Some layers with other weights, and some with their inputs changed."""
+        own = {self.layers[name].module: weight for name, weight in weights.items()}
+        doors = {self.layers[name].module: change for name, change in inputs.items()}
+        with weights_replaced(own), inputs_changed(doors):
+            yield
+
+    @contextmanager
+    def rounded(self, key: Key) -> Iterator[None]:
+        """One layer in a number format: its weights rounded and, where the format does so, what it is given."""
+        layer = self.layers[key.layer]
+        rounding = self.input_rounding(key)
+        with self.changed({key.layer: layer.weight + self.weight_change(key)}, {key.layer: rounding} if rounding else {}):
+            yield
+
+    def weight_change(self, key: Key) -> Tensor:
+        """What a format changes in a layer's weights."""
+        if key not in self._changes:
+            layer = self.layers[key.layer]
+            self._changes[key] = rounded(layer.weight, key.format, channel=layer.channel) - layer.weight
+        return self._changes[key]
+
+    def input_rounding(self, key: Key) -> Change | None:
+        """What a format does to a layer's inputs; None where it leaves them."""
+        number = format_of(key.format)
+        if not number.rounds_inputs or key.layer not in self.ranges:
+            return None
+        if number.dtype is not None:
+            return lambda values: values.to(number.dtype).to(values.dtype)
+        return self.ranges[key.layer].rounded
+
+    def watch(self) -> dict[str, int]:
+        """Run a few batches: how often each layer is called, and between what values its inputs lie."""
+        calls = dict.fromkeys(self.layers, 0)
+        has_int8 = any(format_of(name).rounds_inputs and not format_of(name).is_float for name in self.formats)
+        handles = [
+            layer.module.register_forward_pre_hook(_counter(name, calls), with_kwargs=True) for name, layer in self.layers.items()
+        ]
+        try:
+            with self.changed({}, {name: self._widen(name) for name in self.layers}):
+                for index in range(min(self.batches.available, RANGE_BATCHES if has_int8 else 1)):
+                    self.answer(self.batches[index])
+        finally:
+            for handle in handles:
+                handle.remove()
+        return calls
+
+    def _widen(self, name: str) -> Change:
+        def widen(values: Tensor) -> Tensor:
+            if values.numel():
+                low, high = (float(one) for one in values.detach().aminmax())
+                known = self.ranges.get(name, Range(low, high))
+                self.ranges[name] = Range(min(low, known.low), max(high, known.high))
+            return values
+
+        return widen
+
+
+def _counter(name: str, calls: dict[str, int]) -> Callable[..., None]:
+    def count(*_: Any) -> None:
+        calls[name] += 1
+
+    return count
