@@ -17,7 +17,8 @@ from .workload import Inputs, Workload
 def quantize_model(
     model: nn.Module, data: Iterable[Any], *, precision: str = "int8", layers: Mapping[str, str] | None = None, batches: int = 4
 ) -> Variant:
-    """A copy of a model in whole numbers, ranges found on the first batches of `data`: `quantize_model(model, data).model(x)`.
+    """A copy of a model in whole numbers, ranges found on the first batches of `data` and errors made up for:
+    `quantize_model(model, data).model(x)`.
 
     A batch is what the model is called with, or a pair of that and its target. `layers` chooses other formats by pattern.
     """
@@ -25,7 +26,8 @@ def quantize_model(
     if not taken:
         raise WorkloadError("quantize_model was given no data; give it at least one batch of what the model is called with.")
     work = Workload(model, Inputs.of(taken[0][0]), train=taken)
-    return apply(work, Recipe([{"precision": {"default": precision, "layers": dict(layers or {}), "batches": batches}}]))
+    options = {"default": precision, "layers": dict(layers or {}), "batches": batches, "compensate": ["rounding", "bias"]}
+    return apply(work, Recipe([{"precision": options}]))
 
 
 def _as_pair(batch: Any) -> tuple[Any, Any]:

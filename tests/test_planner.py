@@ -19,8 +19,8 @@ from paifuser_lab.records import Ceiling, Comparison, Hardware, Measurement
 ALL = ("eager", "inductor", "onnxruntime", "openvino")
 
 
-def machine(bf16: float | None = None, fp16: float | None = None) -> Hardware:
-    ceiling = Ceiling(threads=2, fp32_gflops=100, bf16_gflops=bf16, fp16_gflops=fp16, bandwidth_gbs=10)
+def machine(bf16: float | None = None, fp16: float | None = None, int8: float | None = None) -> Hardware:
+    ceiling = Ceiling(threads=2, fp32_gflops=100, bf16_gflops=bf16, fp16_gflops=fp16, int8_gops=int8, bandwidth_gbs=10)
     return Hardware(name="paper", source="measured", physical_cores=2, logical_cores=2, memory_bytes=1, ceilings=(ceiling,))
 
 
@@ -200,3 +200,12 @@ def test_planning_leaves_the_model_as_it_was(plan: Any) -> None:
     plan(Workload(model, images()))
     assert all(one.training for one in model if not isinstance(one, Small)) and model.training
     assert not any(one._forward_hooks for one in model.modules()) and torch.is_grad_enabled()
+
+
+def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowed(plan: Any) -> None:
+    work = lab.load("resnet18-tiny")
+    recipe, stub = plan(work, on=machine(int8=400), ms={"int8+openvino": 1.0}, error={"int8": 0.015})
+    assert any(step.options == {"default": "int8"} for step in recipe) and recipe[-1].options["name"] == "openvino"
+    assert sum("int8" in label and "onnxruntime" in label for label in stub.labels) > 0
+    assert not any("int8" in label for label in plan(work, on=machine(int8=110))[1].labels)
+    assert not any("int8" in label for label in plan(work, on=machine(int8=400), max_error=0.005)[1].labels)

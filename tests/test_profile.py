@@ -17,6 +17,9 @@ import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import MeasureError, WorkloadError
 from paifuser_lab.profiler import profile_in_turn
+from paifuser_lab.profiler.alternatives import try_alternatives
+from paifuser_lab.profiler.operators import watch_operators
+from paifuser_lab.records import Ceiling, Hardware
 from paifuser_lab.weights import weights_hash
 
 
@@ -329,6 +332,21 @@ def test_a_layer_that_does_not_run_alone_is_left_out_of_the_trials() -> None:
 
     assert look(Model(), images())["large"].alternatives == ()
     assert look(nn.Sequential(nn.MaxPool2d(2)), images())["0"].alternatives[0].step == {"layout": {}}
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(64, 64), nn.Conv2d(16, 16, 3)], ids=["linear", "convolution"])
+@pytest.mark.parametrize("int8", [400.0, 110.0, None])
+def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(layer: nn.Module, int8: float | None) -> None:
+    ceiling = Ceiling(threads=1, fp32_gflops=100, int8_gops=int8, bandwidth_gbs=10)
+    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+    inputs = torch.rand(4, 64) if isinstance(layer, nn.Linear) else torch.rand(1, 16, 8, 8)
+    model = nn.Sequential(layer)
+    with torch.no_grad():
+        seen = watch_operators(model, lambda: lambda: model(inputs), runs=1)
+    tried = try_alternatives(model, seen, {"0": 1.0}, machine).get("0", ())
+    steps = [one.step for one in tried]
+    assert ({"precision": {"default": "int8"}} in steps) is (int8 == 400.0)
+    assert all(one.here_ms > 0 and one.there_ms > 0 for one in tried)
 
 
 def test_channels_last_is_said_only_where_it_can_be_told() -> None:

@@ -22,6 +22,7 @@ from ..records import Comparison, Hardware, Measurement
 from ..workload import Workload, running
 
 WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
+LEAST_INT8_ERROR = 0.01  # int8 is not even tried where less is allowed
 EQUAL = 0.97  # what comes within this of the best counts as equal, and the simpler recipe is taken
 
 Choice = dict[str, dict[str, Any]]
@@ -68,15 +69,14 @@ def _fold(work: Workload) -> list[Choice]:
 
 def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]) -> list[list[Choice]]:
     """What could win here: each engine with each sensible number of threads, in each number format that is worth it."""
-    formats: list[list[Choice]] = [[]]
-    if (half := _half_format(machine, max_error)) is not None:
-        formats.append([{"precision": {"default": half}}])
+    formats = [None, *(name for name in (_half_format(machine, max_error), _int8(machine, max_error)) if name)]
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     found: list[list[Choice]] = []
     for count in counts:
-        for numbers in formats:
-            backends = _backends(work, count, in_half=bool(numbers))
+        for name in formats:
+            numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
+            backends = _backends(work, count, in_half=name in ("bf16", "fp16"))
             found += [[*numbers, *layout, _backend("eager", count)] for layout in layouts if "eager" in engines]
             found += [[*numbers, backend] for backend in backends if backend["backend"]["name"] in engines]
     return found
@@ -107,6 +107,13 @@ def _half_format(machine: Hardware, max_error: float) -> str | None:
         if rate is not None and rate > WORTH * target.fp32_gflops:
             return name
     return None
+
+
+def _int8(machine: Hardware, max_error: float) -> str | None:
+    """int8 where the hardware computes much faster in it and some error is allowed."""
+    rate = machine.target.int8_gops
+    is_worth = rate is not None and rate > WORTH * machine.target.fp32_gflops
+    return "int8" if is_worth and not machine.accelerators and max_error >= LEAST_INT8_ERROR else None
 
 
 def _has_images(work: Workload) -> bool:

@@ -19,7 +19,9 @@ import torch
 from torch import nn
 
 from ..errors import first_line
+from ..formats import Range
 from ..measure import timed_ms
+from ..quantized import obstacle, quantized_layer
 from ..records import Alternative, Hardware
 from .operators import Operators
 
@@ -61,33 +63,41 @@ def try_alternatives(
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
     """What each step does to a layer; nothing is known of one that does not run alone, for want of another argument perhaps."""
-    for trial in _trials(machine, _dtype(module)):
+    for trial in _trials(machine, module, is_image=len(shape) == 4):
         try:
             yield _try(module, shape, trial)
         except Exception as error:
             logger.info("%s was not tried alone with %s: %s", type(module).__name__, trial.step, first_line(error))
 
 
-def _trials(machine: Hardware, now: torch.dtype) -> list[Trial]:
+def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator[Trial]:
     """What could help a layer that is in fp32 or, already in 16 bits, only another layout."""
-    target = machine.target
+    target, now = machine.target, _dtype(module)
     halves = (("bf16", torch.bfloat16, target.bf16_gflops), ("fp16", torch.float16, target.fp16_gflops))
     faster = [
         (name, dtype) for name, dtype, rate in halves if rate and rate > WORTH * target.fp32_gflops and now == torch.float32
     ]
-    return [
-        Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last)),
-        *(Trial({"precision": {"default": name}}, methodcaller("to", dtype)) for name, dtype in faster[:1]),
-    ]
+    if is_image:
+        yield Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last))
+    yield from (Trial({"precision": {"default": name}}, methodcaller("to", dtype)) for name, dtype in faster[:1])
+    is_worth = (target.int8_gops or 0.0) > WORTH * target.fp32_gflops and now == torch.float32
+    if is_worth and obstacle(module, "int8") is None:
+        yield Trial({"precision": {"default": "int8"}}, _in_int8)
+
+
+def _in_int8(one: Any) -> Any:
+    """A layer in int8, for inputs from 0 to 1; it rounds them itself."""
+    return quantized_layer(one, "int8", Range(0.0, 1.0)) if isinstance(one, nn.Module) else one
 
 
 def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
-    """The layers that a change of layout can matter to, those of equal kind, options and input together."""
+    """The layers that a change of layout or of number format can matter to, those of equal kind, options and input together."""
     groups: dict[str, list[str]] = defaultdict(list)
     for layer, shapes in seen.given.items():
         module = model.get_submodule(layer)
         is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in seen.channels_last
-        if is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer)):
+        is_spatial = is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer))
+        if is_spatial or (len(shapes) == 1 and isinstance(module, nn.Linear)):
             groups[f"{module} {shapes} {_dtype(module)}"].append(layer)
     return groups
 

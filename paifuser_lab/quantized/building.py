@@ -34,9 +34,9 @@ def obstacle(layer: nn.Module, name: str) -> str | None:
 
 
 def _int8_obstacle(layer: Any) -> str | None:
-    if layer.weight.device.type != "cpu":
-        return f"int8 with rounded inputs runs on a CPU here, and it is on {layer.weight.device}"
     if isinstance(layer, CONVOLUTIONS):
+        if layer.weight.device.type != "cpu":
+            return f"convolutions in int8 run on a CPU here, and it is on {layer.weight.device}"
         return "it pads otherwise than with equal zeros" if paddings(layer) is None else None
     is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
     return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"

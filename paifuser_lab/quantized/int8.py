@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..formats import Quantized, Range, quantize
-from . import arithmetic  # noqa: F401 (the counter is told once)
+from . import arithmetic, int_mm  # noqa: F401 (the counter is told once)
 from .conversion import to_steps
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
@@ -49,7 +49,7 @@ class Int8Layer(QuantizedLayer):
             return self.product(*self._shown(given)).to(given.dtype)
         steps = self._steps(given)
         onward = self.outlet.span
-        if onward is None:
+        if onward is None or steps.device.type != "cpu":
             return self.multiply(steps, 1.0, 0, given.dtype)
         return Int8Tensor(self.multiply(steps, onward.scale, onward.zero, torch.uint8), onward, given.dtype)
 
@@ -137,14 +137,18 @@ class Int8Linear(Int8Layer):
 
     def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         rows = steps.reshape(-1, self.in_features)
+        if steps.device.type != "cpu":  # where nobody hands on in int8
+            made = int_mm.linear(rows, self.span, self.values, self.scales[:, 0], self.bias)
+            return made.to(dtype).reshape(*steps.shape[:-1], self.out_features)
         if self._packed is None:
             packed = torch.ops.onednn.qlinear_prepack(self.values, list(rows.shape))
             self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
         operation, scalars = self.outlet.post_operation
-        made: Tensor = torch.ops.onednn.qlinear_pointwise(
+        made = torch.ops.onednn.qlinear_pointwise(
             rows, self.span.scale, self.span.zero, *self._packed, self.bias, scale, zero, dtype, operation, scalars, ""
         )
-        return made.reshape(*steps.shape[:-1], self.out_features)
+        answer: Tensor = made.reshape(*steps.shape[:-1], self.out_features)
+        return answer
 
 
 def paddings(layer: Any) -> tuple[int, ...] | None:

@@ -29,6 +29,7 @@ class QuantizedLayer(nn.Module):
         self.register_buffer("scales", weight.scales.float())
         bias = getattr(layer, "bias", None)
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
+        self.surrounding = torch.float32  # what the model around it computes in
         self._packed: Any = None  # what the operator reads, in an order of its own; made at the first call
         self.train(layer.training)
 
@@ -47,6 +48,8 @@ class QuantizedLayer(nn.Module):
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 moved = fn(buffer)
+                if moved.is_floating_point():
+                    self.surrounding = moved.dtype
                 self._buffers[name] = moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
         self._packed = None
         return self

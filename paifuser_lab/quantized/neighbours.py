@@ -29,7 +29,7 @@ class _Readers:
 
 
 def outlets(graph: Graph, spans: dict[str, Range]) -> dict[str, Outlet]:
-    """How int8 layers hand on; in int8 where an int8 layer reads it and nothing writes over it or gives it out."""
+    """How int8 layers hand on; in int8 where int8 layers alone read it, and nothing writes over it or gives it out."""
     found: dict[str, Outlet] = {}
     for layer, readers in _readers(graph, spans).items():
         wanted = {spans[name] for name in readers.int8}
@@ -50,18 +50,18 @@ def _readers(graph: Graph, spans: dict[str, Range]) -> dict[str, _Readers]:
             if tensor in indices:
                 readers[indices[tensor]].is_spoiled = True
             if tensor in made_by:
-                _note(one, readers[made_by[tensor]], spans, is_raw=tensor in raw, is_first=tensor == one.reads[0])
+                _note(one, readers[made_by[tensor]], spans, is_raw=tensor in raw)
         _follow(one, made_by, raw, indices, readers, spans)
     for tensor in graph.outputs & made_by.keys():
         readers[made_by[tensor]].is_spoiled = True
     return readers
 
 
-def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool, is_first: bool) -> None:
-    """An operator reads a layer's values."""
+def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool) -> None:
+    """An operator reads a layer's values; one that wants numbers would have them rounded for nothing, and converted back."""
     if one.layer in spans and one.name in PRODUCTS:
         readers.int8.add(one.layer)
-    if is_first and one.name.endswith("_") and one.name not in CLAMPS:
+    elif one.name not in (*MOVES, *CLAMPS):
         readers.is_spoiled = True
     if is_raw and one.name in CLAMPS:
         readers.clamps.append(_clamp(one))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -66,7 +67,7 @@ def place(
     calls = runs(work, model, calibration.batches)
     scene = Scene(model, seen(work, model), chosen, calls, lambda: _spans(work, model, int8, calibration))
     made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
-    if made_up_for and _data(work) is None:
+    if made_up_for and not _data(work, 1):
         made_up_for.append(
             "what made up for rounding saw only the example inputs, which it was also judged by; give the workload data"
         )
@@ -110,25 +111,23 @@ def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> di
 
 def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
     """Calls of the model on its data, or on the example inputs where it has none."""
-    data = _data(work)
-    if data is None:
-        return [lambda: work.inputs.clone()(model)]
-    batches = [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in data[:count]]
+    batches = _data(work, count) or [work.inputs]
     return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
 
 
-def _data(work: Workload) -> Sequence[tuple[Any, Any]] | None:
-    """What ranges are found on: batches to learn from, or else those to test with; None where there are none."""
-    return (work.train if work.train is not None else work.test) or None
+def _data(work: Workload, count: int) -> list[Inputs]:
+    """What ranges are found on: the first batches to learn from, or else of those to test with, as the model takes them."""
+    data = work.train if work.train is not None else work.test
+    return [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in islice(data or (), count)]
 
 
 def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
     inputs = work.inputs.clone()
     with running(model), counting() as conversions:
         inputs(model)
-    data = _data(work)
+    data = _data(work, calibration.batches)
     source = (
-        f"{min(calibration.batches, len(data))} × {len(data[0][1])} examples"
+        f"{counted(sum(_examples(batch) for batch in data), 'example')}"
         if data
         else "the example inputs alone (give the workload data to do better)"
     )
@@ -137,3 +136,7 @@ def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration
         f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and {conversions['back']} back; "
         f"{count - conversions['to int8']} layers are given int8 by the layer before",
     ]
+
+
+def _examples(batch: Inputs) -> int:
+    return next((tensor.shape[0] for tensor in batch.tensors if tensor.ndim), 1)

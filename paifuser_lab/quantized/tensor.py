@@ -113,7 +113,7 @@ def _relu_in_place(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
 
 @on_steps(aten.hardtanh.default, aten.hardtanh_.default)
 def _clamped(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    low, high = (*args, *(-1, 1)[len(args) :])
+    low, high = (list(args) + [-1, 1][len(args) :])[:2]
     if kwargs or not low <= 0 <= high:
         return None
     least, most = (min(255, max(0, round(edge / one.span.scale) + one.span.zero)) for edge in (low, high))

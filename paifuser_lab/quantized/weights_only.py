@@ -84,7 +84,7 @@ class EmbeddingWeightsOnly(WeightsOnly):
         rows = indices.reshape(-1)
         values = unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
         made = Quantized(values, self.scales[rows], 0).dequantized()
-        return made.reshape(*indices.shape, self.shape[1])
+        return made.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
 
 
 def _without_weights(layer: nn.Module) -> nn.Module:

@@ -16,7 +16,6 @@ from ..records import Record
 from .linker import front_end
 from .wire import packed
 
-
 LONGEST_TABLE = 40_000
 
 

@@ -1,0 +1,230 @@
+"""What each layer costs in each format: the loss that its sensitivity predicts, the time and the bytes that were measured.
+
+Everything between the layers is in one float format, fp32 or one that was asked for; each of these is a program of its own. Times and
+bytes count from the model as it is in that format, whole: what a layer adds is what it takes beyond what it took there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ...errors import WorkloadError
+from ...formats import FLOATS, channel_of
+from ...graph import Graph
+from ...recipe import Recipe
+from ...records import LatencyTable, Sensitivity
+from ...variant import apply
+from ...workload import Workload
+from .handing import Handing, handings
+from .latency import Wanted, keep, latency_table
+from .losses import error_of_output, losses, rise
+from .places import Place, graph_of, places, why_fixed
+from .program import Cost, Program, Saving
+from .wholes import Wholes, wholes
+
+WHOLE_SECONDS = 0.25  # of the seconds for timing, for whole models
+BATCHES = 8  # that tell what the whole model loses in a format
+DISTURBED = 1.5  # layers that take so many times the whole were waiting for a neighbour: they are tried with fewer threads
+
+
+@dataclass(frozen=True)
+class Terrain:
+    """One format around the layers: the program, and what its numbers are about."""
+
+    around: str
+    layers: tuple[str, ...]
+    fixed: tuple[str, ...]  # layers that stay as what is around them
+    program: Program
+    errors: tuple[Mapping[str, float], ...]  # the standard errors of the losses
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All that is known before the first choice."""
+
+    terrains: tuple[Terrain, ...]
+    baseline: Cost
+    table: LatencyTable
+    notes: tuple[str, ...]
+
+
+def check_known(work: Workload, found: Sensitivity, layers: Iterable[str], formats: Iterable[str]) -> None:
+    """A sensitivity has to know every layer and every format that is to be chosen."""
+    known = {row.layer for row in found.rows}
+    for layer in layers:
+        if layer not in known:
+            raise WorkloadError(
+                f"the sensitivity of {found.workload} does not know layer '{layer}' of {work.name}; "
+                "judge all layers, lab.sensitivity(work), or leave sensitivity out."
+            )
+    for name in formats:
+        if name != "fp32" and name not in found.formats:
+            raise WorkloadError(
+                f"the sensitivity was not asked about {name} (it knows {', '.join(found.formats)}); "
+                f"go on with it: lab.sensitivity(work, formats=[…, '{name}'], resume=it), or leave {name} out of formats."
+            )
+
+
+def survey(
+    work: Workload, judge: Callable[[], Sensitivity], formats: tuple[str, ...], seconds: float
+) -> tuple[Survey, Sensitivity]:
+    """Look at the model, have it judged, and time its layers and the whole."""
+    graph = graph_of(work)
+    found = places(work, graph)
+    sensitivity = judge()
+    check_known(work, sensitivity, [place.layer for place in found], formats)
+    arounds = ("fp32", *(name for name in formats if name in FLOATS and name != "fp32"))
+    choices = {
+        around: {place.layer: _possible(work, graph, sensitivity, place, formats, around) for place in found}
+        for around in arounds
+    }
+    whole = wholes(work, arounds, WHOLE_SECONDS * seconds)
+    table, notes = _table(work, found, choices, whole, (1 - WHOLE_SECONDS) * seconds)
+    base = whole.costs[table.threads]
+    can_be_int8 = [place.layer for place in found if "int8" in choices["fp32"][place.layer]]
+    pairs = handings(work, can_be_int8) if can_be_int8 else []
+    fixed = _others(work, graph, found)
+    terrains = [
+        _terrain(
+            found,
+            choices[around],
+            fixed,
+            sensitivity,
+            table,
+            _with_loss(work, sensitivity, base[around], around),
+            pairs,
+            around,
+        )
+        for around in arounds
+        if around in base
+    ]
+    kept = tuple(one for one in terrains if one is not None)
+    return Survey(kept, base["fp32"], table, (*whole.notes, *notes)), sensitivity
+
+
+def _with_loss(work: Workload, sensitivity: Sensitivity, whole: Cost, around: str) -> Cost:
+    """What the whole model loses in a format is measured; a layer that is in it costs nothing more, and one in fp32 saves nothing."""
+    if around == "fp32":
+        return whole
+    model = apply(work, Recipe([{"precision": {"default": around}}])).module
+    return whole._replace(loss=max(_lost(work, model, sensitivity), 0.0))
+
+
+def _lost(work: Workload, model: nn.Module, sensitivity: Sensitivity) -> float:
+    data = work.train if work.train is not None else work.test
+    if sensitivity.unit == "output error" or work.loss is None or not data:
+        return error_of_output(work, model)
+    few = [data[index] for index in range(min(BATCHES, len(data)))]
+    mean, error = rise(losses(work, work.model, few), losses(work, model, few))
+    return max(mean, error or 0.0)
+
+
+def _possible(
+    work: Workload, graph: Graph, found: Sensitivity, place: Place, formats: tuple[str, ...], around: str
+) -> tuple[str, ...]:
+    """The formats that a layer can have and whose loss is known; the format around it where it can have no other."""
+    able = [
+        name
+        for name in formats
+        if why_fixed(work, graph, place, name, around) is None
+        and (name == "fp32" or found.predicted(place.layer, name) is not None)
+    ]
+    return tuple(able) or (around,)
+
+
+def _wanted(
+    found: Iterable[Place], choices: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> dict[str, tuple[Place, tuple[Wanted, ...]]]:
+    """What has to be timed of each kind of layer: its formats, and its being as all around it is, from which the times count."""
+    wanted: dict[str, tuple[Place, tuple[Wanted, ...]]] = {}
+    for place in found:
+        _, every = wanted.get(place.likeness, (place, ()))
+        new = [(name, around) for around, chosen in choices.items() for name in (around, *chosen[place.layer])]
+        wanted[place.likeness] = place, tuple(dict.fromkeys((*every, *new)))
+    return wanted
+
+
+def _table(
+    work: Workload,
+    found: list[Place],
+    choices: Mapping[str, Mapping[str, tuple[str, ...]]],
+    whole: Wholes,
+    seconds: float,
+) -> tuple[LatencyTable, list[str]]:
+    """The layers' times with the number of threads that suits; kept only where they can be true."""
+    for count in whole.counts:
+        table, notes = latency_table(work, _wanted(found, choices), count=count, seconds=seconds)
+        alone = sum(one.calls * row.ms for one in found if (row := table.find(one.likeness, "fp32", "fp32")) is not None)
+        excess = alone / whole.costs[count]["fp32"].latency_ms
+        if excess < DISTURBED:
+            keep(table)
+            return table, notes
+    disturbed = (
+        f"the layers alone took {excess:.1f} times what the whole model takes: the machine was busy, and the latencies are rough"
+    )
+    return table, [*notes, disturbed]
+
+
+def _others(work: Workload, graph: Graph, found: Iterable[Place]) -> tuple[str, ...]:
+    known = {place.layer for place in found}
+    every = [name for name, module in work.model.named_modules() if channel_of(module) is not None and graph.entries[name]]
+    return tuple(name for name in every if name not in known)
+
+
+def _terrain(
+    found: list[Place], chosen: Mapping[str, tuple[str, ...]], fixed: tuple[str, ...], sensitivity: Sensitivity,
+    table: LatencyTable, whole: Cost, pairs: list[Handing], around: str,
+) -> Terrain | None:  # fmt: skip
+    """The program with one format around the layers; None where a layer could not be run in it."""
+    options: list[dict[str, Cost]] = []
+    for place in found:
+        costs = {name: _cost(place, name, around, sensitivity, table) for name in chosen[place.layer]}
+        options.append({name: cost for name, cost in costs.items() if cost is not None})
+        if not options[-1]:
+            return None
+    errors = [{name: _error(sensitivity, place.layer, name) for name in one} for place, one in zip(found, options, strict=True)]
+    savings = _savings(found, options, pairs, table)
+    layers = tuple(place.layer for place in found)
+    return Terrain(around, layers, fixed, Program(options, savings, whole), tuple(errors))
+
+
+def _cost(place: Place, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable) -> Cost | None:
+    """What a layer in a format takes beyond what it took as all around it."""
+    here, plain = table.find(place.likeness, name, around), table.find(place.likeness, around, around)
+    loss = 0.0 if name == around else _loss(sensitivity, place.layer, name)
+    if here is None or plain is None or loss is None:
+        return None
+    return Cost(loss, place.calls * (here.ms - plain.ms), here.size_bytes - plain.size_bytes)
+
+
+def _loss(sensitivity: Sensitivity, layer: str, name: str) -> float | None:
+    """What a layer in a format is predicted to lose; None where that is not known.
+
+    What is predicted below its standard error, or below zero, counts as that error: of many uncertain estimates the program would
+    pick those that chance made small, and lose in practice a hundred times what it added up.
+    """
+    if name == "fp32":
+        return 0.0
+    estimate = sensitivity.predicted(layer, name)
+    return None if estimate is None else max(estimate.value, estimate.error or 0.0, 0.0)
+
+
+def _error(sensitivity: Sensitivity, layer: str, name: str) -> float:
+    estimate = None if name == "fp32" else sensitivity.predicted(layer, name)
+    return (estimate.error or 0.0) if estimate is not None else 0.0
+
+
+def _savings(found: list[Place], options: list[dict[str, Cost]], pairs: list[Handing], table: LatencyTable) -> tuple[Saving, ...]:
+    """Two int8 layers in a row spare the second its conversion; whoever else reads what is between has to convert it back."""
+    index = {place.layer: number for number, place in enumerate(found)}
+    savings: list[Saving] = []
+    for pair in pairs:
+        giver, taker = index[pair.giver], index[pair.taker]
+        measured = table.conversion(found[taker].likeness)
+        if measured is not None and "int8" in options[giver] and "int8" in options[taker]:
+            ms = measured.to_int8_ms - pair.others * measured.back_ms
+            savings.append(Saving(giver, "int8", taker, "int8", ms))
+    return tuple(savings)

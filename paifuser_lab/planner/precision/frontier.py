@@ -1,0 +1,98 @@
+"""Points on the way from the quickest (or smallest) choice to the one that loses least, none of them worse in both than another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy
+
+from ...formats import FLOATS
+from ...records import AllocationPoint
+from .costs import Terrain
+from .program import Cost, Solution, solve_in_order
+from .spelling import steps_of
+
+BUDGETS = 24
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A solution, and what is around its layers."""
+
+    terrain: Terrain
+    solution: Solution
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs in all."""
+        return self.solution.cost
+
+
+def best_choice(terrains: Iterable[Terrain], order: Sequence[str], limits: Mapping[str, float]) -> Choice | None:
+    """The best whatever is around the layers; None where nothing is within the limits."""
+    found = [Choice(one, solution) for one in terrains if (solution := solve_in_order(one.program, order, limits)) is not None]
+    return min(found, key=lambda one: [getattr(one.cost, name) for name in order], default=None)
+
+
+def uniform_choices(terrains: Sequence[Terrain], formats: Iterable[str]) -> dict[str, Choice]:
+    """Every layer in one format, where it can have it; a float format is around the layers too."""
+    found: dict[str, Choice] = {}
+    for name in formats:
+        around = name if name in FLOATS else "fp32"
+        terrain = next((one for one in terrains if one.around == around), None)
+        if terrain is not None and (chosen := _all_in(terrain, name)) is not None:
+            found[name] = Choice(terrain, Solution(chosen, terrain.program.total(chosen)))
+    return found
+
+
+def _all_in(terrain: Terrain, name: str) -> tuple[str, ...] | None:
+    """The format for all, or what is around a layer that cannot have it."""
+    chosen = [name if name in options else terrain.around for options in terrain.program.options]
+    is_possible = all(one in options for one, options in zip(chosen, terrain.program.options, strict=True))
+    return tuple(chosen) if is_possible and name in chosen else None
+
+
+def frontier(
+    terrains: Sequence[Terrain], axis: str, limits: Mapping[str, float], known: Iterable[Choice], seconds: float
+) -> tuple[list[Choice], bool]:
+    """The best for each of a row of budgets, and what else is known, without what another beats; whether there was time for all."""
+    until = time.perf_counter() + seconds
+    ends = [best_choice(terrains, order, limits) for order in ((axis, "loss"), ("loss", axis))]
+    low, high = (getattr(one.cost, axis) for one in ends if one is not None)
+    found, is_whole = [*known, *(one for one in ends if one is not None)], True
+    for budget in numpy.linspace(low, high, BUDGETS)[1:-1]:
+        if time.perf_counter() > until:
+            is_whole = False
+            break
+        within = {**limits, axis: min(float(budget), limits.get(axis, numpy.inf))}
+        found += [one for one in [best_choice(terrains, ("loss", axis), within)] if one is not None]
+    return unbeaten(found, axis), is_whole
+
+
+def unbeaten(found: Iterable[Choice], axis: str) -> list[Choice]:
+    """Those that no other beats in both regards, the least by the axis first."""
+    kept: list[Choice] = []
+    for one in sorted(found, key=lambda one: (getattr(one.cost, axis), one.cost.loss)):
+        if not kept or one.cost.loss < kept[-1].cost.loss:
+            kept.append(one)
+    return kept
+
+
+def point_of(choice: Choice, name: str) -> AllocationPoint:
+    """A choice as a record keeps it."""
+    terrain, solution = choice.terrain, choice.solution
+    formats = dict(zip(terrain.layers, solution.formats, strict=True)) | dict.fromkeys(terrain.fixed, terrain.around)
+    errors = (known[chosen] for known, chosen in zip(terrain.errors, solution.formats, strict=True))
+    return AllocationPoint(
+        name=name,
+        formats=formats,
+        around=terrain.around,
+        loss=solution.cost.loss,
+        loss_error=sqrt(sum(error**2 for error in errors)),
+        latency_ms=solution.cost.latency_ms,
+        size_bytes=round(solution.cost.size_bytes),
+        recipe_steps=steps_of(formats, terrain.around),
+    )

@@ -1,0 +1,170 @@
+"""What each layer takes alone in each format: as the precision step makes it, on what it is really given, formats in turn.
+
+The rows are kept in the cache folder, a file a machine, number of threads and torch: the next plan, also of another model with
+layers of the same kind, measures only what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy
+import torch
+
+from ..._files import cache_folder
+from ...errors import FileError, StepError
+from ...formats import FLOATS, Range
+from ...machine import hardware, threads
+from ...measure import timed_ms
+from ...progress import progress
+from ...quantized.conversion import from_steps, to_steps
+from ...recipe import Recipe
+from ...records import ConversionLatency, LatencyTable, LayerLatency
+from ...variant import apply
+from ...weights import weights_bytes
+from ...workload import Workload, running
+from .places import LAYER, Place
+
+VERSION = 1  # raise it when layers are made or timed otherwise: old rows are then left unread
+ROUNDS, FEWEST, WARM = 60, 5, 2
+QUICK = 0.1
+
+Wanted = tuple[str, str]  # format, around
+Name = TypeVar("Name", bound=Hashable)
+
+
+def in_turn(calls: Mapping[Name, Callable[[], Any]], device: torch.device, seconds: float) -> dict[Name, float]:
+    """The ms of each call when it is let alone; they take turns in shuffled order, so that a machine's drift is the same for all.
+
+    A neighbour on the cores only ever slows a call down, a long one more often than a short one, which medians would not add up
+    over: so what nine calls in ten take longer than.
+    """
+    taken: dict[Name, list[float]] = {name: [] for name in calls}
+    order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
+    with torch.no_grad():
+        for done in range(ROUNDS + WARM):
+            if done >= FEWEST + WARM and time.perf_counter() > until:
+                break
+            shuffle(order)
+            for name in order:
+                taken[name].append(timed_ms(calls[name], device))
+    return {name: float(numpy.quantile(all_ms[WARM:], QUICK)) for name, all_ms in taken.items()}
+
+
+def latency_table(
+    work: Workload, wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]], *, count: int, seconds: float
+) -> tuple[LatencyTable, list[str]]:
+    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be made, in sentences."""
+    table, notes = kept_table(count), list[str]()
+    missing = {key: (place, new) for key, (place, every) in wanted.items() if (new := _missing(table, key, every))}
+    rows: list[LayerLatency] = []
+    conversions: list[ConversionLatency] = []
+    with progress("timing layers", len(missing)) as shown, running(work.model), threads(count):
+        for place, new in missing.values():
+            made, converted, failed = _timed(place, new, work.device, seconds / len(missing))
+            rows, conversions, notes = [*rows, *made], [*conversions, *converted], [*notes, *failed]
+            shown.advance(doing=place.layer)
+    return table.with_rows(tuple(rows), tuple(conversions)), notes
+
+
+def kept_table(count: int) -> LatencyTable:
+    """What was measured here before with so many threads; an empty table where nothing was, or where the file is damaged."""
+    empty = LatencyTable(machine=hardware().label, threads=count, torch_version=str(torch.__version__))
+    with suppress(FileError, OSError):
+        kept = LatencyTable.load(_path(empty))
+        if (kept.machine, kept.threads, kept.torch_version) == (empty.machine, empty.threads, empty.torch_version):
+            return kept
+    return empty
+
+
+def _missing(table: LatencyTable, likeness: str, every: Iterable[Wanted]) -> tuple[Wanted, ...]:
+    """All formats of a layer are timed in turn, so that one that is new has the others measured again."""
+    every = tuple(every)
+    has_all = all(table.find(likeness, *one) is not None for one in every)
+    needs_conversion = any(name == "int8" for name, _ in every) and table.conversion(likeness) is None
+    return () if has_all and not needs_conversion else every
+
+
+def _timed(
+    place: Place, wanted: Iterable[Wanted], device: torch.device, seconds: float
+) -> tuple[list[LayerLatency], list[ConversionLatency], list[str]]:
+    made, notes = _made(place, wanted)
+    calls: dict[Any, Callable[[], Any]] = {one: call for one, (call, _) in made.items()}
+    if has_int8 := any(name == "int8" for name, _ in made):
+        calls |= _conversions(place)
+    taken = in_turn(calls, device, seconds)
+    rows = [
+        LayerLatency(likeness=place.likeness, format=name, around=around, ms=taken[name, around], size_bytes=size)
+        for (name, around), (_, size) in made.items()
+    ]
+    converted = (
+        ConversionLatency(likeness=place.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]) if has_int8 else None
+    )
+    return rows, [converted] if converted else [], notes
+
+
+def _made(place: Place, wanted: Iterable[Wanted]) -> tuple[dict[Wanted, tuple[Callable[[], Any], int]], list[str]]:
+    """The layer in each format, ready to be called, and its bytes; made by the very step that will change the model."""
+    alone = Workload(place.alone(), place.given, name=place.layer)
+    found, notes = {}, []
+    for name, around in wanted:
+        try:
+            module = apply(alone, _recipe(name, around)).module
+        except StepError as error:
+            notes.append(str(error))
+            continue
+        given = place.given.to(FLOATS[around]) if place.given.is_floating_point() else place.given
+        call = _call(list(module.children()), given)
+        with torch.no_grad():
+            dtype = call().dtype
+        if dtype == FLOATS[around]:
+            found[name, around] = call, weights_bytes(module)
+        else:
+            kind = str(dtype).removeprefix("torch.")
+            notes.append(f"layer '{place.layer}' and its like cannot be in {name} among {around}: they would hand on {kind}")
+    return found, notes
+
+
+def _call(parts: list[Any], given: torch.Tensor) -> Callable[[], Any]:
+    """The parts one after the other: what is around them is in its format already, and has no door of its own."""
+
+    def call() -> Any:
+        values = given
+        for part in parts:
+            values = part(values)
+        return values
+
+    return call
+
+
+def _recipe(name: str, around: str) -> Recipe:
+    options: dict[str, Any] = {"default": around} | ({"layers": {LAYER: name}} if name != around else {})
+    return Recipe([{"precision": options}])
+
+
+def _conversions(place: Place) -> dict[str, Callable[[], Any]]:
+    low, high = place.given.aminmax()
+    span = Range(float(low), float(high))
+    steps = to_steps(place.given, span)
+    return {"to int8": lambda: to_steps(place.given, span), "back": lambda: from_steps(steps, span, place.given.dtype)}
+
+
+def keep(table: LatencyTable) -> None:
+    """Keep the rows for the next plan, beside what another process wrote meanwhile."""
+    table = kept_table(table.threads).with_rows(table.rows, table.conversions)
+    try:
+        table.save(_path(table))
+    except (FileError, OSError) as error:
+        warnings.warn(f"Layers will be timed again the next time: {error}", stacklevel=2)
+
+
+def _path(table: LatencyTable) -> Path:
+    key = f"{VERSION}|{table.machine}|{table.threads}|{table.torch_version}"
+    return cache_folder() / f"latency-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"

@@ -1,0 +1,46 @@
+"""How much a changed model loses, in the unit of a sensitivity: the rise of its loss on data, or the error of its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ...measure import output_error
+from ...workload import Inputs, Workload, running
+
+Losses = list[tuple[int, float]]  # of each batch: its examples, and their mean loss
+
+
+def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Any, Any]]) -> Losses:
+    """Examples and loss of each batch."""
+    assert work.loss is not None
+    found: Losses = []
+    with running(model):
+        for given, target in data:
+            inputs = Inputs.of(given).map(lambda tensor: tensor.to(work.device))
+            wanted = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(work.device), target)
+            examples = next((tensor.shape[0] for tensor in inputs.tensors if tensor.ndim), 1)
+            found.append((examples, float(torch.as_tensor(work.loss(inputs.clone()(model), wanted)))))
+    return found
+
+
+def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
+    """The rise of the mean loss, and its standard error over the batches."""
+    weights = numpy.array([count for count, _ in before], dtype=float)
+    rises = numpy.array([new - old for (_, old), (_, new) in zip(before, after, strict=True)])
+    mean = float(numpy.average(rises, weights=weights))
+    if len(rises) < 2:
+        return mean, None
+    return mean, float(numpy.sqrt(numpy.average((rises - mean) ** 2, weights=weights) / (len(rises) - 1)))
+
+
+def error_of_output(work: Workload, model: nn.Module) -> float:
+    """The relative error of the answer to the example inputs."""
+    reference = work.output()
+    with running(model):
+        return output_error(reference, work.inputs.clone()(model))[0]

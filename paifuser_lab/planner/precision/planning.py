@@ -1,0 +1,206 @@
+"""Choose a number format for each layer within a budget: exactly, from measured times and predicted losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...errors import WorkloadError
+from ...formats import NAMES
+from ...machine import hardware
+from ...recipe import Recipe
+from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
+from ...records.allocation import Axis
+from ...saliency import sensitivity as judged
+from ...weights import weights_hash
+from ...workload import Workload
+from .costs import Survey, survey
+from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
+from .program import is_within
+
+FORMATS = ("fp32", "bf16", "int8", "int4-weights")
+JUDGING = 0.6  # of the seconds, for the sensitivity where none is given
+TIMING = 0.5  # of what is left
+FRONTIER = 0.25  # of the seconds
+
+
+def plan_precision(
+    work: Workload,
+    *,
+    latency_ms: float | None = None,
+    size_bytes: float | None = None,
+    loss: float | None = None,
+    sensitivity: Sensitivity | None = None,
+    formats: Iterable[str] = FORMATS,
+    seconds: float = 60.0,
+) -> Allocation:
+    """Choose each layer's number format: the least predicted loss within `latency_ms` and `size_bytes`.
+
+    With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms` limits too. Without a `sensitivity`
+    the layers are judged first; `seconds` is for that and for timing. `recipe_of(allocation)` is what to apply.
+    """
+    limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
+    names = _checked(formats)
+    _check_belongs(work, sensitivity)
+    share = seconds * JUDGING if sensitivity is None else 0.0
+
+    def judge() -> Sensitivity:
+        if sensitivity is not None:
+            return sensitivity
+        return judged(work, formats=[name for name in names if name != "fp32"], seconds=share)
+
+    found, known = survey(work, judge, names, TIMING * (seconds - share))
+    order, axis = _goal(limits)
+    uniform = uniform_choices(found.terrains, names)
+    chosen, sentence = _chosen(found, uniform, order, limits)
+    beside = _beside(limits, axis)
+    known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
+    points, is_whole = frontier(found.terrains, axis, beside, known_choices, FRONTIER * seconds)
+    points = _with(points, chosen, axis)
+    shown = tuple(point_of(one, f"point {place}") for place, one in enumerate(points, 1))
+    return Allocation(
+        workload=work.name,
+        machine=hardware().label,
+        threads=found.table.threads,
+        unit=known.unit,
+        axis=axis,
+        limits=limits,
+        baseline_ms=found.baseline.latency_ms,
+        baseline_bytes=round(found.baseline.size_bytes),
+        points=shown,
+        chosen=next(place for place, one in enumerate(points) if one is chosen),
+        uniform=tuple(point_of(one, f"all {name}") for name, one in uniform.items()),
+        reason=sentence,
+        notes=(*found.notes, *_notes(found, names, known, chosen, shown, is_whole=is_whole)),
+    )
+
+
+def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
+    """The recipe of a point of the frontier; of the chosen one where none is named."""
+    place = allocation.chosen if index is None else index
+    if not 0 <= place < len(allocation.points):
+        raise WorkloadError(f"the frontier has no point {place}; its points are 0 to {len(allocation.points) - 1}.")
+    return recipe_of_point(allocation.points[place])
+
+
+def recipe_of_point(point: AllocationPoint) -> Recipe:
+    """The recipe of a point, uniform ones too."""
+    return Recipe([dict(step) for step in point.recipe_steps])
+
+
+def _limits(**given: float | None) -> dict[str, float]:
+    limits = {name: float(value) for name, value in given.items() if value is not None}
+    if not limits:
+        raise WorkloadError("no budget was given; give latency_ms or size_bytes to lose little within it, or loss to be quick.")
+    for name, value in limits.items():
+        if not math.isfinite(value) or value < 0 or (value == 0 and name != "loss"):
+            raise WorkloadError(f"{name}={value:g} is no budget; give a number above zero.")
+    return limits
+
+
+def _checked(formats: Iterable[str]) -> tuple[str, ...]:
+    names = (formats,) if isinstance(formats, str) else tuple(dict.fromkeys(formats))
+    for name in names:
+        if name not in NAMES:
+            raise WorkloadError(f"{name!r} is no number format that a layer can run in; there are {', '.join(NAMES)}.")
+    if not set(names) - {"fp32"}:
+        raise WorkloadError(f"there is nothing to choose from with formats={names!r}; name one beside fp32, such as 'int8'.")
+    return names
+
+
+def _check_belongs(work: Workload, sensitivity: Sensitivity | None) -> None:
+    if sensitivity is not None and sensitivity.weights_hash not in (None, weights_hash(work.model)):
+        raise WorkloadError(
+            f"the sensitivity of {sensitivity.workload} was judged with other weights than {work.name} has; judge it anew, or leave it out."
+        )
+
+
+def _goal(limits: Mapping[str, float]) -> tuple[tuple[str, ...], Axis]:
+    """What is to be least, in which order, and the axis of the frontier."""
+    if "loss" not in limits:
+        axis: Axis = "latency_ms" if "latency_ms" in limits else "size_bytes"
+        other = "size_bytes" if axis == "latency_ms" else "latency_ms"
+        return ("loss", axis, other), axis
+    axis = "size_bytes" if "latency_ms" in limits else "latency_ms"
+    return (axis, "loss"), axis
+
+
+def _beside(limits: Mapping[str, float], axis: str) -> dict[str, float]:
+    """The limits that hold on the whole frontier: neither of its two axes is limited there."""
+    return {name: limit for name, limit in limits.items() if name not in ("loss", axis)}
+
+
+def _chosen(
+    found: Survey, uniform: Mapping[str, Choice], order: tuple[str, ...], limits: Mapping[str, float]
+) -> tuple[Choice, str]:
+    """The best choice, and why; a uniform one where nothing is better, since it is simpler."""
+    best = best_choice(found.terrains, order, limits)
+    if best is None:
+        raise WorkloadError(_impossible(found, limits))
+    least, beaten = [getattr(best.cost, name) for name in order], []
+    for name, one in uniform.items():
+        if not is_within(one.cost, limits):
+            continue
+        if [getattr(one.cost, kind) for kind in order] <= least:
+            return one, f"all layers in {name} is the best by prediction; no mixture is better within the budget"
+        beaten.append(name)
+    proof = "the exact best" if best.solution.is_proven else "the best found in the time for it"
+    words = f"beside it all layers in {', '.join(beaten)}, which would be worse" if beaten else "no uniform format is within it"
+    return best, f"a mixture of formats is {proof} within the budget by prediction; {words}"
+
+
+def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
+    """The smallest that can be reached of what was asked for, each by itself and together."""
+    for name, limit in limits.items():
+        least = best_choice(found.terrains, (name,), {})
+        if least is not None and not is_within(least.cost, {name: limit}):
+            reachable = getattr(least.cost, name)
+            return f"{_spelled(name, limit)} cannot be kept: the smallest reachable is {_amount(name, reachable)}; ask for that or more."
+    first, *rest = limits
+    least = best_choice(found.terrains, (first,), {name: limits[name] for name in rest})
+    where = " and ".join(_spelled(name, limits[name]) for name in rest)
+    if least is None:
+        return f"{_spelled(first, limits[first])}, {where} can each be kept, but not together; loosen one of them."
+    reachable = _amount(first, getattr(least.cost, first))
+    return f"{_spelled(first, limits[first])} cannot be kept together with {where}: the smallest reachable is {reachable}."
+
+
+def _spelled(name: str, limit: float) -> str:
+    return f"{name}={limit:g}"
+
+
+def _amount(name: str, value: float) -> str:
+    if name == "size_bytes":
+        return f"{math.ceil(value):,} bytes ({readable_bytes(math.ceil(value))})"
+    return f"{value:.4g} ms" if name == "latency_ms" else f"a predicted loss of {value:.3g}"
+
+
+def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
+    """The frontier with the chosen one in it, also where another limit keeps it from the front."""
+    same = [place for place, one in enumerate(points) if one is chosen]
+    if same:
+        return points
+    alike = [one for one in points if one.cost != chosen.cost]
+    return sorted([*alike, chosen], key=lambda one: (getattr(one.cost, axis), one.cost.loss))
+
+
+def _notes(
+    found: Survey,
+    names: Iterable[str],
+    known: Sensitivity,
+    chosen: Choice,
+    points: Sequence[AllocationPoint],
+    *,
+    is_whole: bool,
+) -> list[str]:
+    estimates = [known.predicted(row.layer, name) for row in known.rows for name in names]
+    unsure = sum(one.value < (one.error or 0.0) for one in estimates if one is not None)
+    notes = [f"{unsure} predicted losses are below zero or their standard error, and count as that error"] if unsure else []
+    if known.unit == "output error":
+        notes.append("there is no loss: what is added up is the output's relative error")
+    losses = [one.loss for one in points]
+    if len(points) > 1 and max(losses) - min(losses) < max(one.loss_error for one in points):
+        notes.append("the losses along the frontier differ by less than they are uncertain; more batches would tell them apart")
+    if not chosen.solution.is_proven:
+        notes.append("the program was stopped before its best was proven")
+    return notes if is_whole else [*notes, "the frontier has fewer points than asked: the time was over"]
