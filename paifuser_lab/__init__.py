@@ -22,7 +22,7 @@ from .errors import PaifuserError
 from .loading import load, models
 from .machine import hardware
 from .recipe import Recipe
-from .records import Comparison, Hardware, Measurement, Profile, Record, Sensitivity
+from .records import Comparison, Hardware, Importance, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
 from .workload import Workload
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .figures import figure
     from .planner import plan
     from .profiler import profile
-    from .saliency import sensitivity
+    from .saliency import importance, sensitivity
     from .shortcuts import quantize_model
     from .widgets import Workbench, show
 
@@ -39,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Comparison",
     "Hardware",
+    "Importance",
     "Measurement",
     "PaifuserError",
     "Profile",
@@ -52,6 +53,7 @@ __all__ = [
     "compare",
     "figure",
     "hardware",
+    "importance",
     "load",
     "models",
     "plan",
@@ -63,6 +65,7 @@ __all__ = [
 
 _LAZY = {
     "figure": "figures",
+    "importance": "saliency",
     "plan": "planner",
     "profile": "profiler",
     "quantize_model": "shortcuts",

@@ -206,10 +206,7 @@ def bench_models(
     """Time each model with each back end: ratio to eager, and to the best."""
     from .bench.models import bench as measure
 
-    measured = measure(tuple(names or ()), seconds=seconds, by_hand=by_hand)
-    _print_table(measured.title, measured.table())
-    if json is not None:
-        measured.save(json)
+    _show_bench(measure(tuple(names or ()), seconds=seconds, by_hand=by_hand), json)
 
 
 @bench.command("precision")
@@ -222,10 +219,7 @@ def bench_precision(
     """Time our recipes in few bits against fp32 in every engine and against other quantizers, errors beside."""
     from .bench.precision import bench as measure
 
-    measured = measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(",")))
-    _print_table(measured.title, measured.table())
-    if json is not None:
-        measured.save(json)
+    _show_bench(measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(","))), json)
 
 
 @bench.command("profile")
@@ -236,11 +230,18 @@ def bench_profile(
     """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
     from .bench.profile import bench as measure
 
-    measured = measure(tuple(names or ()))
-    _print_table(measured.title, measured.table())
-    typer.echo(measured.summary)
-    if json is not None:
-        measured.save(json)
+    _show_bench(measure(tuple(names or ())), json)
+
+
+@bench.command("prune")
+def bench_prune(
+    names: Annotated[list[str] | None, typer.Argument(help="Words in the names of architectures; all where none is given.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+) -> None:
+    """Prune many small architectures and compare each with itself with zeros: exact, refused or wrong."""
+    from .bench.prune import bench as measure
+
+    _show_bench(measure(tuple(names or ())), json)
 
 
 @bench.command("sensitivity")
@@ -251,10 +252,7 @@ def bench_sensitivity(
     """Hold each way of judging layers against what was really measured: rank agreement and seconds."""
     from .bench.sensitivity import bench as measure
 
-    measured = measure(tuple(names or ()))
-    _print_table(measured.title, measured.table())
-    if json is not None:
-        measured.save(json)
+    _show_bench(measure(tuple(names or ())), json)
 
 
 @bench.command("widgets")
@@ -267,8 +265,12 @@ def bench_widgets(
     from .bench.widgets import SIZES
     from .bench.widgets import bench as measure
 
-    measured = measure(tuple(rows or SIZES), clicks)
+    _show_bench(measure(tuple(rows or SIZES), clicks), json)
+
+
+def _show_bench(measured: Any, json: Path | None) -> None:
     _print_table(measured.title, measured.table())
+    typer.echo(getattr(measured, "summary", ""))
     if json is not None:
         measured.save(json)
 

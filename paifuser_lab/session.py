@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from .comparison import compare
 from .errors import PaifuserError, first_line
 from .profiler import profile
 from .profiler.recording import wake_profiler
 from .recipe import Recipe
-from .records import Comparison, Profile, Sensitivity
+from .records import Comparison, Importance, Profile, Sensitivity
+from .state import State, Status
 from .steps import Step
 from .ticking import ticking
 from .variant import Variant, apply
@@ -28,32 +29,10 @@ ROUNDS = 30
 SECONDS = 10.0
 LOOK_S = 2.0  # for the timed runs of a profile
 SENSE_S = 20.0  # for how much each layer matters
+WEIGH_S = 20.0  # for how much each channel does
 
-Status = Literal["idle", "applying", "measuring", "profiling", "sensing"]
+LOOKS: dict[str, Status] = {"sensitivity": "sensing", "importance": "weighing"}  # as `saliency` and the state call them
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class State:
-    """What there is to show at one moment; a new one for each change."""
-
-    recipe: Recipe
-    variant: Variant | None = None
-    comparison: Comparison | None = None
-    baseline: Profile | None = None
-    profile: Profile | None = None
-    sensitivity: Sensitivity | None = None
-    status: Status = "idle"
-    done: int = 0
-    total: int = 0
-    error: str | None = None
-    can_undo: bool = False
-    can_redo: bool = False
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the worker is at it."""
-        return self.status != "idle"
 
 
 Listener = Callable[[State], None]
@@ -76,8 +55,8 @@ class Session:
         self._listeners: list[Listener] = []
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
-        self._sense_s: float | None = None  # wanted, for so many seconds
-        self._sensitivity: Sensitivity | None = None
+        self._looks: dict[str, float] = {}  # what is to be looked at, and for how many seconds
+        self._found: dict[str, Any] = dict.fromkeys(LOOKS)
         self._is_closed = False
         self._state = State(self._past[0], status="profiling")
         wake_profiler()
@@ -125,23 +104,25 @@ class Session:
 
     def look_at_sensitivity(self, seconds: float = SENSE_S) -> None:
         """Have the worker find out how much each layer of the model as it is matters, as soon as it is at rest."""
-        if not seconds > 0:
-            raise PaifuserError(f"A sensitivity needs time to be found; {seconds} seconds are none.")
-        with self._changed:
-            self._sense_s = seconds
-            self._changed.notify_all()
+        self._look_for("sensitivity", seconds)
+
+    def look_at_importance(self, seconds: float = WEIGH_S) -> None:
+        """Have the worker find out how much each channel of each layer matters, as soon as it is at rest."""
+        self._look_for("importance", seconds)
 
     def set_sensitivity(self, found: Sensitivity | None) -> None:
         """Show a sensitivity that was found elsewhere; None shows none."""
-        with self._lock:
-            self._sensitivity = found
-            self._set(replace(self._state, sensitivity=found))
+        self._show("sensitivity", found)
+
+    def set_importance(self, found: Importance | None) -> None:
+        """Show an importance that was found elsewhere; None shows none."""
+        self._show("importance", found)
 
     def stop(self) -> None:
         """End what is being measured or looked at; what was found until then is kept."""
         with self._lock:
             self._version += 1
-            self._sense_s = None
+            self._looks.clear()
 
     def wait(self, timeout: float | None = None) -> State:
         """Wait until the worker has nothing left to do."""
@@ -176,7 +157,19 @@ class Session:
 
     @property
     def _is_wanted(self) -> bool:
-        return self._wanted or self._sense_s is not None
+        return self._wanted or bool(self._looks)
+
+    def _look_for(self, name: str, seconds: float) -> None:
+        if not seconds > 0:
+            raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
+        with self._changed:
+            self._looks[name] = seconds
+            self._changed.notify_all()
+
+    def _show(self, name: str, found: Any) -> None:
+        with self._lock:
+            self._found[name] = found
+            self._set(replace(self._state, **{name: found}))
 
     def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
         with self._lock:
@@ -199,7 +192,7 @@ class Session:
                 known,
                 self._profiles.get(self._past[0].digest),
                 self._profiles.get(recipe.digest),
-                self._sensitivity,
+                **self._found,
                 can_undo=len(self._past) > 1,
                 can_redo=bool(self._future),
             )
@@ -233,14 +226,15 @@ class Session:
             job()
 
     def _next_job(self) -> Callable[[], None]:
-        """A choice first; then how much each layer matters."""
-        recipe, version, seconds = self._past[-1], self._version, self._sense_s
-        if self._wanted or seconds is None:
+        """A choice first; then what there is to look at."""
+        recipe, version = self._past[-1], self._version
+        if self._wanted or not self._looks:
             self._wanted = False
             return lambda: self._serve(recipe, version)
-        self._sense_s = None
-        self._set(replace(self._state, status="sensing", done=0, total=round(seconds), error=None))
-        return lambda: self._sense(seconds, version)
+        name = next(iter(self._looks))
+        seconds = self._looks.pop(name)
+        self._set(replace(self._state, status=LOOKS[name], done=0, total=round(seconds), error=None))
+        return lambda: self._find(name, seconds, version)
 
     def _serve(self, recipe: Recipe, version: int) -> None:
         """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
@@ -289,21 +283,21 @@ class Session:
             on_round=on_round,
         )
 
-    def _sense(self, seconds: float, version: int) -> None:
-        """Find how much each layer matters; a stop or a newer choice ends it, and what it found until then is kept."""
+    def _find(self, name: str, seconds: float, version: int) -> None:
+        """Look at how much layers or channels matter; a stop or a newer choice ends it, and what it found until then is kept."""
         found, error = None, None
         try:
-            from .saliency import sensitivity
+            from . import saliency
 
             with ticking(lambda done: self._update(version, done=done)):
-                found = sensitivity(self._own, seconds=seconds, should_stop=lambda: version != self._version)
+                found = getattr(saliency, name)(self._own, seconds=seconds, should_stop=lambda: version != self._version)
         except Exception as raised:
             error = _told(raised)
         with self._lock:
             if found is not None and found.rows:
-                self._sensitivity = found
+                self._found[name] = found
             status = self._state.status if self._wanted else "idle"
-            shown = replace(self._state, sensitivity=self._sensitivity, status=status, done=0, total=0)
+            shown = replace(self._state, **self._found, status=status, done=0, total=0)
             self._set(replace(shown, error=error) if error else shown)
 
     def _rest(self, version: int, **changes: Any) -> None:

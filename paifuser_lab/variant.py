@@ -140,15 +140,14 @@ def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
     if has_nan(output):
         raise StepError("its answer holds a NaN; choose a wider number format or leave the step out.")
     try:
-        if step.tolerance is not None:
-            _check_exact(step, before, draft, output)
+        if step.allowed_error is not None:
+            _check_exact(step.allowed_error, before, draft, output)
         return output_error(reference, output)[0]
     except MeasureError as error:
         raise StepError(f"{error} Nothing was changed.") from error
 
 
-def _check_exact(step: Step, before: Variant, draft: Draft, output: Any) -> None:
-    allowed = step.tolerance or 0.0
+def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> None:
     if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in before.module.parameters()):
         allowed = max(allowed, HALF_TOLERANCE)
     if any(isinstance(layer, QuantizedLayer) for layer in before.module.modules()):

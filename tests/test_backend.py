@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, engines
 from paifuser_lab.engines import available_engines, build_engine, exported, inductor
-from paifuser_lab.errors import MissingExtraError, StepError
+from paifuser_lab.errors import MissingExtraError, RecipeError, StepError
 from paifuser_lab.measure import output_error
 from paifuser_lab.weights import weights_hash
 from paifuser_lab.workload import Inputs
@@ -334,3 +334,14 @@ def test_inductor_answers_for_a_ragged_batch_and_keeps_buffers() -> None:
     assert variant.model.calls.item() == 0
     same(variant.model(x := torch.randn(3, 4)), work.model.line(x).detach())
     assert variant.model.calls.item() == 1
+
+
+@pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")
+def test_openvino_may_compute_in_bf16_and_is_then_not_held_to_be_exact() -> None:
+    work = lab.load("resnet18-tiny")
+    plain = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1}}]))
+    rounding = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1, "bf16": True}}]))
+    assert rounding.recipe.label == "openvino in bf16 · 1 thread"
+    assert plain.reports[-1].relative_error < 1e-4 and rounding.reports[-1].relative_error < 0.05
+    with pytest.raises(RecipeError, match="bf16 belongs to openvino, not to eager"):
+        Recipe([{"backend": {"bf16": True}}])

@@ -10,13 +10,18 @@ import paifuser_lab as lab
 from paifuser_lab.figures import DRAWERS
 from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.records import (
+    Allocation,
+    AllocationPoint,
     BatchRow,
     BatchSweep,
     Ceiling,
     Estimate,
+    Importance,
+    LayerImportance,
     LayerPair,
     LayerProfile,
     LayerSensitivity,
+    MemoryTimeline,
     Profile,
     Record,
     Sensitivity,
@@ -55,13 +60,29 @@ PROFILE = Profile(
     layers=(LayerProfile(layer="", kind="Net", total_ms=2, share=1.0), LAYER),
 )  # fmt: skip
 ROW = LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=1)
+POINT = AllocationPoint(
+    name="all in int8", formats={"conv": "int8"}, around="fp32", loss=0.01, loss_error=0.002, latency_ms=1.0, size_bytes=10, recipe_steps=(),
+)  # fmt: skip
 RECORDS = {
+    "Allocation": Allocation(
+        workload="net", machine="a machine", threads=1, unit="loss", axis="latency_ms", limits={"latency_ms": 2.0}, baseline_ms=2.0,
+        baseline_bytes=40, points=(POINT,), chosen=0, reason="the only one",
+    ),
     "BatchSweep": BatchSweep(
         workload="net", machine="a machine", threads=1, memory_limit_bytes=9, plateau=0.85, knee=1, reason="the only one",
         rows=(BatchRow(batch=1, latency_ms=2.0, spread_ms=(2, 2), throughput_per_s=500.0, peak_bytes=8),),
     ),
     "Comparison": COMPARISON,
     "Hardware": HARDWARE,
+    "Importance": Importance(
+        workload="net", machine="a machine", method="taylor", unit="A sentence.", examples=8,
+        rows=(LayerImportance(layer="a", kind="Linear", channels=2, values=(0.1, 0.2), errors=(0.01, 0.02)),
+              LayerImportance(layer="b", kind="Linear", channels=2, note="it never ran")),
+    ),
+    "MemoryTimeline": MemoryTimeline(
+        workload="net", machine="a machine", device="cpu", duration_ms=1.0, layers=("conv",), weights_bytes=(4,),
+        time_ms=(0.1, 0.9), change_bytes=(8, -8), layer_index=(0, 0), is_workspace=(False, False),
+    ),
     "Profile": PROFILE,
     "Roofline": PROFILE.roofline,
     "Sensitivity": Sensitivity(

@@ -71,7 +71,7 @@ def test_in_static_mode_there_is_a_picture_and_no_widget(profile, monkeypatch):
 
 
 def test_what_has_no_view_is_refused_by_name():
-    with pytest.raises(TypeError, match="no widget for a Ceiling; there are widgets for BatchSweep"):
+    with pytest.raises(TypeError, match="no widget for a Ceiling; there are widgets for Allocation"):
         lab.show(lab.hardware().ceilings[0])
 
 

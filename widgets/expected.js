@@ -10,7 +10,7 @@
  *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number | null, figures: Figure[],
  *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null, refused: string | null,
  *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>, cannot: Record<string, string>,
- *   changes: Record<string, string>, offers: Offer[], code: string | null, saved: string | null, is_lost: boolean,
+ *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned: Record<string, number>, offers: Offer[], code: string | null, saved: string | null, is_lost: boolean,
  * }} BenchState
  * @typedef {BenchState & { asked: Set<string>, askedPrecisions: Record<string, string> }} Expected
  */
@@ -19,6 +19,7 @@
 const NOTHING_YET = {
   workload: "", machine: "", inputs: "", parameters: null, flops: null, figures: [], is_partial: false, recipe: [], status: "idle",
   doing: "", done: 0, total: 0, error: null, refused: null, can_undo: false, can_redo: false, choices: [], precisions: {}, cannot: {}, changes: {},
+  channels: {}, pruned: {},
   offers: [], code: null, saved: null, is_lost: false,
 };
 

@@ -37,13 +37,6 @@ class MemoryView {
     this.pointed = null;
     /** @type {MapCell | null} */
     this.pointedCell = null;
-    this.build(root);
-    this.listen();
-    this.release = [onWidth(this.plot, (width) => this.drawTime(width)), onWidth(this.mapPlot, (width) => this.drawMap(width))];
-  }
-
-  /** @param {HTMLElement} root */
-  build(root) {
     this.head = h("div", { class: "pf-view-head" });
     this.sentence = h("p", { class: "pf-reason" });
     this.drawing = s("svg", { class: "pf-svg", role: "slider", tabindex: "0", "aria-label": "moment of the call" });
@@ -60,6 +53,8 @@ class MemoryView {
     this.parts = h("div", { class: "pf-memory-parts" }, time, h("div", { class: "pf-memory-map" }, this.mapHead, this.mapPlot));
     const all = [this.head, this.sentence, this.parts, this.note];
     root.append(h("section", { class: "pf-view pf-memory-view", "aria-label": "memory" }, ...all));
+    this.listen();
+    this.release = [onWidth(this.plot, (width) => this.drawTime(width)), onWidth(this.mapPlot, (width) => this.drawMap(width))];
   }
 
   listen() {

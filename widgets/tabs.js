@@ -5,6 +5,7 @@ import { curve } from "./curve.js";
 import { fresh, h } from "./dom.js";
 import { explanation } from "./explanation.js";
 import { hardware } from "./hardware.js";
+import { importance } from "./importance.js";
 import { roofline } from "./roofline.js";
 import { roving } from "./roving.js";
 import { sensitivity } from "./sensitivity.js";
@@ -18,6 +19,7 @@ import { sideBySide } from "./side_by_side.js";
  */
 const TAB_VIEWS = {
   sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
+  "importance": { label: "Importance", make: importance, isWide: true },
   roofline: { label: "Roofline", make: roofline },
   comparison: { label: "Comparison", make: comparison, isWide: true },
   side_by_side: { label: "Layer by layer", make: sideBySide },

@@ -1,6 +1,8 @@
 /** The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did not help. */
 
 import { withBarredChoices } from "./barred_choices.js";
+import { channelsColumn } from "./channels_column.js";
+import { DetailChannels } from "./detail_channels.js";
 import { DetailPanel } from "./detail.js";
 import { h } from "./dom.js";
 import { expected } from "./expected.js";
@@ -36,6 +38,8 @@ class Bench {
     const box = h("div", { class: "pf-bench-table" });
     this.table = layers(box, host);
     this.heat = /** @type {any} */ (null);
+    this.hasChannels = false;
+    this.channels = new DetailChannels(host, model, () => this.table.refresh());
     this.table.extras(this.columns());
     this.header = benchHeader();
     this.main = h("div", { class: "pf-bench-main" });
@@ -50,6 +54,7 @@ class Bench {
   /** @param {HTMLElement} root */
   build(root) {
     const bar = h("nav", { class: "pf-bench-bar", "aria-label": "views" }, this.tabs.bar, this.table.tools);
+    this.detail.slot.before(this.channels.element);
     this.main.append(this.tabs.pages, this.detail.element);
     this.element = h("section", { class: "pf-workbench", tabindex: "-1", "aria-label": "workbench" },
       this.header.element, bar, this.main, this.footer.element);
@@ -65,6 +70,7 @@ class Bench {
       ["change:state", () => this.drawState()],
       ["change:requests", () => this.drawState()],
       ["change:served", () => this.drawState()],
+      ["change:live", () => this.table.refresh()],
       ["change:detail", () => this.drawDetail()],
       ["change:views", () => this.drawViews()],
     ];
@@ -83,6 +89,7 @@ class Bench {
     this.tabs.select(layer);
     this.drawDetail();
     this.detail.select(layer);
+    this.channels.select(layer);
   }
 
   destroy() {
@@ -91,6 +98,7 @@ class Bench {
     this.table.destroy?.();
     this.tabs.destroy();
     this.detail.destroy();
+    this.channels.destroy();
   }
 
   drawState() {
@@ -98,6 +106,8 @@ class Bench {
     this.state = expected(this.model.get("state"), unserved(this.model));
     this.header.show(this.state);
     this.footer.show(this.state, this.isSilent);
+    this.channels.follow();
+    this.addColumns();
     this.table.refresh();
     this.drawDetail();
   }
@@ -109,9 +119,18 @@ class Bench {
 
   drawViews() {
     const views = this.model.get("views");
-    this.tabs.show({ sensitivity: NOT_YET_FOUND, ...views });
-    if (this.heat === (views?.sensitivity ?? null)) return;
-    this.heat = views?.sensitivity ?? null;
+    this.tabs.show({ sensitivity: NOT_YET_FOUND, importance: NOT_YET_FOUND, ...views });
+    this.channels.show(views?.importance);
+    this.addColumns();
+  }
+
+  /** Columns come with what they show. */
+  addColumns() {
+    const heat = this.model.get("views")?.sensitivity ?? null;
+    const hasChannels = this.channels.isKnown || Object.keys(this.state.pruned).length > 0;
+    if (this.heat === heat && this.hasChannels === hasChannels) return;
+    this.heat = heat;
+    this.hasChannels = hasChannels;
     this.table.extras(this.columns());
   }
 
@@ -120,7 +139,8 @@ class Bench {
     const chosen = (/** @type {string} */ layer) => this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
     const [precision, ...rest] = benchColumns(() => this.state, (layer, name) => this.host.ask({ do: "precision", layer, name }));
     const heat = this.heat ? [heatColumn(unpackedSensitivity(this.heat), chosen)] : [];
-    return [...heat, withBarredChoices(precision, () => this.state), ...rest];
+    const channels = this.hasChannels ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))] : [];
+    return [...heat, ...channels, withBarredChoices(precision, () => this.state), ...rest];
   }
 
   /** @param {string} name @param {boolean} isWide */

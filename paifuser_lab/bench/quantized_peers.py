@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..converter import export_onnx
+from ..errors import first_line
 from ..machine import thread_choices
 from ..measure import Candidate
 from ..workload import Workload
@@ -21,15 +22,16 @@ from ..workload import Workload
 Call = Callable[[], Any]
 
 
-def candidates(work: Workload, engines: tuple[str, ...]) -> Iterator[Candidate]:
-    """Each peer, once for each sensible number of threads. The files live as long as the iterator."""
+def candidates(work: Workload, engines: tuple[str, ...], failures: dict[str, str]) -> Iterator[Candidate]:
+    """Each peer, once for each sensible number of threads; one that fails on this model is noted."""
     inputs = work.inputs.clone()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names = export_onnx(copy.deepcopy(work.model).eval(), inputs, folder / "model.onnx")
         feeds = {key: tensor.numpy() for key, tensor in zip(names, inputs.tensors, strict=True)}
-        quantized = _onnxruntime_int8(folder, feeds) if "onnxruntime" in engines else None
-        compressed = _nncf_int8(folder, feeds) if "nncf" in engines and find_spec("nncf") else None
+        quantized = _tried("ORT static int8", _onnxruntime_int8, folder, feeds, failures) if "onnxruntime" in engines else None
+        is_there = "nncf" in engines and find_spec("nncf")
+        compressed = _tried("NNCF int8", _nncf_int8, folder, feeds, failures) if is_there else None
         for count in thread_choices():
             if quantized is not None:
                 yield Candidate(f"ORT static int8 · {count}", _onnxruntime(quantized, feeds, count), count)
@@ -37,6 +39,16 @@ def candidates(work: Workload, engines: tuple[str, ...]) -> Iterator[Candidate]:
                 yield Candidate(f"OpenVINO bf16 · {count}", _openvino(folder / "model.onnx", feeds, count, "bf16"), count)
                 if compressed is not None:
                     yield Candidate(f"OpenVINO NNCF int8 · {count}", _openvino(compressed, feeds, count, "f32"), count)
+
+
+def _tried(
+    name: str, make: Callable[[Path, dict[str, Any]], Path], folder: Path, feeds: dict[str, Any], failures: dict[str, str]
+) -> Path | None:
+    try:
+        return make(folder, feeds)
+    except Exception as error:  # a peer raises whatever it trips over
+        failures[name] = f"{type(error).__name__}: {first_line(error)}"
+        return None
 
 
 def _onnxruntime_int8(folder: Path, feeds: dict[str, Any]) -> Path:

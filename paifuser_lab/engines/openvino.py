@@ -7,17 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..errors import MissingExtraError
+from ..workload import Inputs
 from .exported import Arrays, Exported, Session
 
 
 class OpenVino(Exported):
-    """Compiled for latency. Arithmetic stays in fp32 unless the model's weights are in bf16."""
+    """Compiled for latency. Arithmetic stays in fp32 unless the model's weights are in bf16, or `bf16` allows it."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, bf16: bool = False) -> None:
+        self.may_round = bf16  # needed while the base class opens the first session
+        super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
         """Read and compile the file; an infer request is made once and used again."""
-        in_bf16 = any(weight.dtype == torch.bfloat16 for weight in self.module.parameters())
+        in_bf16 = self.may_round or any(weight.dtype == torch.bfloat16 for weight in self.module.parameters())
         settings = {
             "INFERENCE_NUM_THREADS": self.threads,
             "INFERENCE_PRECISION_HINT": "bf16" if in_bf16 else "f32",

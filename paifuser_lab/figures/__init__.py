@@ -15,6 +15,7 @@ DRAWERS = {
     "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
     "Hardware": ".hardware:draw",
+    "Importance": ".importance:draw",
     "MemoryTimeline": ".memory:draw",
     "Profile": ".profile:draw",
     "Roofline": ".roofline:draw",

@@ -76,13 +76,13 @@ def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tu
     for count in counts:
         for name in formats:
             numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
-            backends = _backends(work, count, in_half=name in ("bf16", "fp16"))
+            backends = _backends(work, count, in_half=name in ("bf16", "fp16"), in_bf16="bf16" in formats and name != "bf16")
             found += [[*numbers, *layout, _backend("eager", count)] for layout in layouts if "eager" in engines]
             found += [[*numbers, backend] for backend in backends if backend["backend"]["name"] in engines]
     return found
 
 
-def _backends(work: Workload, count: int, *, in_half: bool) -> list[Choice]:
+def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> list[Choice]:
     """The engines beside eager; ONNX Runtime has no 16-bit convolutions on a CPU, and threads that spin matter from two on."""
     is_cpu = work.device.type == "cpu"
     sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
@@ -90,6 +90,7 @@ def _backends(work: Workload, count: int, *, in_half: bool) -> list[Choice]:
         *([sleeping] if not in_half else []),
         *([spinning] if not in_half and count > 1 else []),
         _backend("openvino", count),
+        *([_backend("openvino", count, bf16=True)] if in_bf16 else []),
     ]
     return [*(exported if is_cpu else []), _backend("inductor", count, freeze=is_cpu)]
 

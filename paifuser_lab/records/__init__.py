@@ -9,8 +9,10 @@ from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
+from .coupling import ChannelGroup, Coupling, Member
 from .explanation import Basis, Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
+from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
 from .limit import Limit
 from .memory import Held, MemoryTimeline
@@ -32,23 +34,28 @@ __all__ = [
     "BatchRow",
     "BatchSweep",
     "Ceiling",
+    "ChannelGroup",
     "Check",
     "Checklist",
     "Comparison",
     "ConversionLatency",
+    "Coupling",
     "Curvature",
     "Estimate",
     "Explanation",
     "Hardware",
     "Held",
+    "Importance",
     "Kernel",
     "LatencyTable",
+    "LayerImportance",
     "LayerLatency",
     "LayerPair",
     "LayerProfile",
     "LayerSensitivity",
     "Limit",
     "Measurement",
+    "Member",
     "MemoryTimeline",
     "Method",
     "OperatorProfile",

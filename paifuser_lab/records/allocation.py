@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from .record import Record
 from .sensitivity import Unit
+from .tables import html_table, text_table
 from .text import counted, readable_bytes
 
 if TYPE_CHECKING:
@@ -122,26 +122,13 @@ class Allocation(Record):
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = [
-            "  ".join(row[key].ljust(width) if key in _WORDS else row[key].rjust(width) for key, width in widths.items()).rstrip()
-            for row in [{key: key for key in widths}, *table]
-        ]
-        return "\n".join([self.title, *lines, *self.remarks])
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
 
     def __repr__(self) -> str:
         return f"Allocation({self.workload}: {self.best.words}; {counted(len(self.points), 'point')})"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
-            for row in table
-        )
-        caption = "<br>".join(html.escape(line) for line in (self.title, *self.remarks))
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table((self.title, *self.remarks), self.table(), _WORDS)
 
 
 _WORDS = ("point", "formats", "note")
@@ -177,7 +164,3 @@ def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
 
 def _with_error(value: float, error: float | None) -> str:
     return f"{value:.2g} ± {error:.1g}" if error else f"{value:.2g}"
-
-
-def _style(column: str) -> str:
-    return "text-align:left" if column in _WORDS else "text-align:right;white-space:nowrap"

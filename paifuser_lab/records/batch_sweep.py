@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from .record import Record
+from .tables import html_table, text_table
 from .text import counted, readable_bytes
 
 if TYPE_CHECKING:
@@ -77,21 +77,13 @@ class BatchSweep(Record):
         return [{key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)} for row in rows]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = ["  ".join(key.rjust(width) if key != "note" else key for key, width in widths.items())]
-        lines += ["  ".join(row[key].rjust(widths[key]) if key != "note" else row[key] for key in row) for row in table]
-        return "\n".join(line.rstrip() for line in [self.title, *lines, self.reason])
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), self.reason])
 
     def __repr__(self) -> str:
         return f"BatchSweep({self.workload}: {counted(len(self.rows), 'batch size')})"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        head = "".join(f'<th style="{_cell_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(_html_row(row, is_bold=row["batch"] == str(self.knee)) for row in table)
-        caption = f"{html.escape(self.title)}<br>{html.escape(self.reason)}"
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table((self.title, self.reason), self.table(), _WORDS, lambda row: row["batch"] == str(self.knee))
 
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
@@ -111,15 +103,9 @@ class BatchSweep(Record):
         return ", ".join(word for word, is_so in words if is_so)
 
 
+_WORDS = ("note",)
+
+
 def readable_rate(number: float) -> str:
     """1234.5 → '1,234'; small numbers keep three figures."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def _html_row(row: dict[str, str], *, is_bold: bool) -> str:
-    weight = ";font-weight:bold" if is_bold else ""
-    return "<tr>" + "".join(f'<td style="{_cell_style(key)}{weight}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
-
-
-def _cell_style(column: str) -> str:
-    return "text-align:left;min-width:16em" if column == "note" else "text-align:right;white-space:nowrap"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from .record import Record
+from .tables import html_table, text_table
 from .text import readable_bytes, readable_count
 
 if TYPE_CHECKING:
@@ -90,11 +90,7 @@ class Comparison(Record):
         return [{key: row[key] for key in used} for row in rows]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = ["  ".join(key.ljust(width) for key, width in widths.items())]
-        lines += ["  ".join(row[key].ljust(width) for key, width in widths.items()) for row in table]
-        return "\n".join(line.rstrip() for line in [self.title, *lines])
+        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
 
     def __repr__(self) -> str:
         return f"Comparison({self.workload}: {len(self.rows)} rows)"
@@ -107,21 +103,15 @@ class Comparison(Record):
 
     def _repr_html_(self) -> str:
         table = [{key: value for key, value in row.items() if key not in ("cpu ms", "build s")} for row in self.table()]
-        head = "".join(f'<th style="{_cell_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{_cell_style(key)}">{html.escape(row[key])}</td>' for key in row) + "</tr>"
-            for row in table
-        )
-        return f"<table><caption>{html.escape(self.title)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table([self.title], table, _WORDS)
+
+
+_WORDS = ("name", "recipe", "note")
 
 
 def _hardly_differ(counts: Iterable[int | None]) -> bool:
     known = [count for count in counts if count is not None]
     return not known or max(known) <= 1.02 * min(known)
-
-
-def _cell_style(column: str) -> str:
-    return "text-align:left;min-width:16em" if column in ("name", "recipe", "note") else "text-align:right;white-space:nowrap"
 
 
 def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections import defaultdict
 from functools import cached_property
 from itertools import accumulate
@@ -12,6 +11,7 @@ from pydantic import model_validator
 
 from .groups import layer_groups
 from .record import Record
+from .tables import html_table, text_table
 from .text import counted, readable_bytes
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ class Held(Record):
     layer: str
     kind: HeldKind
     held_bytes: int
+
+
+_WORDS = ("layer", "kind")
 
 
 class MemoryTimeline(Record):
@@ -158,23 +161,13 @@ class MemoryTimeline(Record):
         ] or [{"layer": self.workload, "kind": "nothing", "held": readable_bytes(0), "share": "–"}]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = ["  ".join(row[key].ljust(width) for key, width in widths.items()).rstrip() for row in [_head(table), *table]]
-        return "\n".join([self.title, self.sentence, *lines])
+        return "\n".join([self.title, self.sentence, *text_table(self.table(), _WORDS)])
 
     def __repr__(self) -> str:
         return f"MemoryTimeline({self.workload}: {readable_bytes(self.peak_bytes)} at the peak)"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
-            for row in table
-        )
-        caption = f"<caption>{html.escape(self.title)}<br>{html.escape(self.sentence)}</caption>"
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table((self.title, self.sentence), self.table(), _WORDS)
 
     def _kind(self, event: int) -> HeldKind:
         return "workspace" if self.is_workspace[event] else "activations"
@@ -182,11 +175,3 @@ class MemoryTimeline(Record):
 
 def _whose(row: Held) -> str:
     return f"the {row.kind} of {row.layer or 'the model itself'}"
-
-
-def _head(table: list[dict[str, str]]) -> dict[str, str]:
-    return {key: key for key in table[0]}
-
-
-def _style(column: str) -> str:
-    return "text-align:right;white-space:nowrap" if column in ("held", "share") else "text-align:left"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from .record import Record
+from .tables import html_table, text_table
 from .text import counted, readable_count
 
 if TYPE_CHECKING:
@@ -117,27 +117,14 @@ class Sensitivity(Record):
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = [
-            "  ".join(row[key].ljust(width) if key in _WORDS else row[key].rjust(width) for key, width in widths.items()).rstrip()
-            for row in [{key: key for key in widths}, *table]
-        ]
-        return "\n".join([self.title, *lines, *self.remarks])
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
 
     def __repr__(self) -> str:
         layers, formats = counted(len(self.rows), "layer"), counted(len(self.formats), "format")
         return f"Sensitivity({self.workload}: {layers} × {formats} by {self.method})"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
-            for row in table
-        )
-        caption = "<br>".join(html.escape(line) for line in (self.title, *self.remarks))
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table((self.title, *self.remarks), self.table(), _WORDS)
 
     def _readable(self, row: LayerSensitivity) -> dict[str, str]:
         texts = {"layer": row.layer, "kind": row.kind, "weights": readable_count(row.parameters)}
@@ -164,7 +151,3 @@ def _told(method: Method) -> str:
     agreement = ", ".join(f"{name} {value:.2f}" for name, value in method.agreement.items())
     agrees = f" · ranks agree with the ablation: {agreement}" if agreement else ""
     return f"{method.name}: {method.seconds:.1f} s, {counted(method.samples, 'sample')}{agrees}"
-
-
-def _style(column: str) -> str:
-    return "text-align:left" if column in _WORDS else "text-align:right;white-space:nowrap"

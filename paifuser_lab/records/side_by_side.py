@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .explanation import Reason
 from .record import Record
+from .tables import html_table, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -92,36 +93,20 @@ class SideBySide(Record):
         ]
 
     def __str__(self) -> str:
-        table = self.table()
-        widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
-        lines = [
-            "  ".join(
-                row[key].rjust(width) if key.endswith("ms") else row[key].ljust(width) for key, width in widths.items()
-            ).rstrip()
-            for row in [{key: key for key in widths}, *table]
-        ]
-        return "\n".join([self.title, *([self.promise] if self.promise else []), *lines])
+        return "\n".join([self.title, *([self.promise] if self.promise else []), *text_table(self.table(), _WORDS)])
 
     def __repr__(self) -> str:
         return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        head = "".join(f'<th style="{_style(key)}">{html.escape(key)}</th>' for key in table[0])
-        body = "".join(
-            "<tr>" + "".join(f'<td style="{_style(key)}">{html.escape(text)}</td>' for key, text in row.items()) + "</tr>"
-            for row in table
-        )
         promise = f"<p><b>{html.escape(self.promise)}</b></p>" if self.promise else ""
-        caption = f"<caption>{html.escape(self.title)}</caption>"
-        return f"{promise}<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return promise + html_table([self.title], self.table(), _WORDS)
+
+
+_WORDS = ("layer", "note")
 
 
 def _change(saved_ms: float) -> str:
     """−3.2 saves, +0.4 costs; what rounds to nothing is 0."""
     text = f"{abs(saved_ms):.3f}" if abs(saved_ms) < 10 else f"{abs(saved_ms):.1f}"
     return "0" if float(text) == 0 else f"{'−' if saved_ms > 0 else '+'}{text}"
-
-
-def _style(column: str) -> str:
-    return "text-align:right;white-space:nowrap" if column.endswith("ms") else "text-align:left"

@@ -98,7 +98,7 @@ def gradient(name: str, loss: Tensor, points: Sequence[Tensor], *, again: bool =
     if not loss.requires_grad:
         raise MeasureError(
             f"the loss of {name} has no gradient in its weights (is something detached, or an argmax taken?); "
-            "let it be differentiable, or ask for methods=('ablation',)."
+            "let it be differentiable, or ask for methods=('ablation',); for channels, for method='magnitude'."
         )
     try:
         return torch.autograd.grad(loss, points, create_graph=again, allow_unused=True, materialize_grads=True)
@@ -127,5 +127,5 @@ def dot(one: Tensor, other: Tensor) -> float:
 def _not_twice(name: str, error: RuntimeError) -> MeasureError:
     return MeasureError(
         f"the loss of {name} cannot be differentiated as asked ({first_line(error).rstrip('.')}); "
-        "ask for methods=('ablation',) or ('output',), which need no gradient."
+        "ask for methods=('ablation',) or ('output',), which need no gradient; for channels, for method='magnitude'."
     )

@@ -27,7 +27,9 @@ def candidates(work: Workload) -> list[tuple[str, nn.Module]]:
     return found
 
 
-def chosen(found: Iterable[tuple[str, nn.Module]], patterns: str | Iterable[str] | None) -> dict[str, nn.Module]:
+def chosen(
+    found: Iterable[tuple[str, nn.Module]], patterns: str | Iterable[str] | None, *, what: str = "a weight that can be rounded"
+) -> dict[str, nn.Module]:
     """Those that a pattern such as 'layer4.*' picks, itself or as a part of what it picks; all without a pattern."""
     modules = dict(found)
     if patterns is None:
@@ -38,7 +40,7 @@ def chosen(found: Iterable[tuple[str, nn.Module]], patterns: str | Iterable[str]
         if not picked:
             near = get_close_matches(pattern.replace("*", ""), list(modules), n=3, cutoff=0.4)
             hint = f"; the nearest are {', '.join(near)}" if near else f"; the first is '{next(iter(modules))}'"
-            raise MeasureError(f"the pattern '{pattern}' matches no layer with a weight that can be rounded{hint}.")
+            raise MeasureError(f"the pattern '{pattern}' matches no layer with {what}{hint}.")
         wanted |= picked
     return {name: module for name, module in modules.items() if name in wanted}
 

@@ -15,6 +15,7 @@ __all__ = ["Draft", "Step", "step_class", "step_names"]
 BUILT_IN = {
     "fold": ".fold:Fold",
     "layout": ".layout:Layout",
+    "prune": ".prune:Prune",
     "precision": ".precision:Precision",
     "backend": ".backend:Backend",
 }

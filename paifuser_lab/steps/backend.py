@@ -13,7 +13,7 @@ from ..records import counted
 from ..workload import changed_buffers, running
 from .step import Draft, Step
 
-OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime"}
+OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime", "bf16": "openvino"}
 
 
 class Backend(Step):
@@ -30,6 +30,8 @@ class Backend(Step):
         default=False, description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one"
     )
 
+    bf16: bool = Field(default=False, description="openvino: compute in bf16 what is in fp32; not exact any more")
+
     @field_validator("name")
     @classmethod
     def _name_is_known(cls, name: str) -> str:
@@ -45,8 +47,15 @@ class Backend(Step):
         return self
 
     @property
+    def allowed_error(self) -> float | None:
+        """Nothing but rounding, unless the engine may round to 16 bits."""
+        return None if self.bf16 else self.tolerance
+
+    @property
     def label(self) -> str:
-        chosen = "".join(f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin)) if is_on)
+        chosen = "".join(
+            f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin), ("in bf16", self.bf16)) if is_on
+        )
         threads = "" if self.threads is None else f" · {counted(self.threads, 'thread')}"
         return f"{self.name}{chosen}{threads}"
 

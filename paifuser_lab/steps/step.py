@@ -58,6 +58,11 @@ class Step(BaseModel):
         """The step as a chip shows it."""
         return self.kind
 
+    @property
+    def allowed_error(self) -> float | None:
+        """What the step may change of the answer; None where it is not meant to be exact."""
+        return self.tolerance
+
     def joined(self, newer: Self) -> Self | None:
         """This step and a newer one of its kind as one; None where each has to be done by itself."""
         return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ..recipe import Recipe
-from ..records import Record, Sensitivity
+from ..records import Allocation, Importance, Record, Sensitivity
+from .allocation_panel import AllocationPanel
+from .importance_panel import ImportancePanel
 from .panel import Panel
 from .recipe_panel import RecipePanel
 from .sensitivity_panel import SensitivityPanel
@@ -12,10 +14,12 @@ from .workbench import Workbench
 __all__ = ["Panel", "Workbench", "show"]
 
 VIEWS = {
+    "Allocation": "allocation",
     "BatchSweep": "curve",
     "Comparison": "comparison",
     "Explanation": "explanation",
     "Hardware": "hardware",
+    "Importance": "importance",
     "MemoryTimeline": "memory",
     "Profile": "layers",
     "Roofline": "roofline",
@@ -30,6 +34,10 @@ def show(record: Record | Recipe) -> Panel:
         return RecipePanel(record)
     if isinstance(record, Sensitivity):
         return SensitivityPanel(record)
+    if isinstance(record, Importance):
+        return ImportancePanel(record)
+    if isinstance(record, Allocation):
+        return AllocationPanel(record)
     name = type(record).__name__
     if name not in VIEWS:
         raise TypeError(f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe.")

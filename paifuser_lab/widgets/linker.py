@@ -14,7 +14,8 @@ EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)"
 TOP_LEVEL = re.compile(r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M)
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
 COMMENT = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.M | re.S)  # types and their prose are for readers, not for the wire
-STYLES = ("theme.css", "views.css", "memory.css")
+CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a type in the middle of a line
+STYLES = ("theme.css", "views.css", "memory.css", "importance.css", "allocation.css")
 
 
 @cache
@@ -39,7 +40,7 @@ def linked(entry: str, folder: Path) -> str:
         _collect(folder / name, texts, ())
     _check_names(texts)
     parts = [*(EXPORT.sub("", text) for text in texts.values()), entry]
-    whole = "\n".join(slim(COMMENT.sub("", IMPORT.sub("", part))) for part in parts)
+    whole = "\n".join(slim(CAST.sub("", COMMENT.sub("", IMPORT.sub("", part)))) for part in parts)
     if found := LEFT_OVER.search(whole):
         line = whole[found.start() :].strip().splitlines()[0]
         raise FileError(f'`{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.')

@@ -11,15 +11,15 @@ from ..machine import hardware
 from ..profiler import explain, side_by_side
 from ..quantized import obstacle
 from ..recipe import Recipe
-from ..records import Comparison, LayerProfile, Measurement, Profile, Sensitivity, readable_bytes, readable_count
-from ..session import State
+from ..records import Comparison, LayerProfile, Measurement, Profile, Record, readable_bytes, readable_count
+from ..state import State
 from ..workload import Workload
 from .recipe_panel import chips
 from .wire import packed
 
 CHOICES = ("", *NAMES)
 MOST_OFFERS = 4
-SENSING = "how much each layer matters, in seconds"
+LOOKING = {"sensing": "how much each layer matters, in seconds", "weighing": "how much each channel matters, in seconds"}
 
 Reasons = Mapping[str, str | Mapping[str, str]]  # layer → why it can take no format, or format → why not that one
 
@@ -63,7 +63,7 @@ class Shown:
             "is_partial": state.status == "measuring",
             "recipe": _chips(state),
             "status": state.status,
-            "doing": SENSING if state.status == "sensing" else state.recipe.label,
+            "doing": LOOKING.get(state.status, state.recipe.label),
             "done": state.done,
             "total": state.total,
             "error": state.error,
@@ -71,13 +71,15 @@ class Shown:
             "can_undo": state.can_undo,
             "can_redo": state.can_redo,
             "precisions": precisions(state),
+            "pruned": pruned(state),
+            "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
         }
 
-    def sensitivity(self, found: Sensitivity) -> dict[str, Any]:
-        """The heat map, packed once: views are sent again whenever one of them changes."""
-        data: dict[str, Any] = self._once("sensitivity", lambda: packed(found), found)
+    def packed(self, name: str, found: Record) -> dict[str, Any]:
+        """What a tab shows of a record, packed once: views are sent again whenever one of them changes."""
+        data: dict[str, Any] = self._once(name, lambda: packed(found), found)
         return data
 
     def _once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
@@ -173,6 +175,31 @@ def precisions(state: State) -> dict[str, str]:
     }
 
 
+def pruned(state: State) -> dict[str, float]:
+    """The share of channels that is chosen to be removed from each layer by itself."""
+    return {
+        layer: ratio for step in state.recipe for layer, ratio in step.options.get("layers", {}).items() if step.kind == "prune"
+    }
+
+
+def channels(state: State) -> dict[str, list[int]]:
+    """The output channels that each layer has now, and those that it had."""
+    if state.baseline is None:
+        return {}
+    now = state.profile or state.baseline
+    had = {row.layer: width for _, row in state.baseline.walk() if (width := output_width(row))}
+    return {layer: [(output_width(now[layer]) if layer in now else None) or width, width] for layer, width in had.items()}
+
+
+def output_width(row: LayerProfile) -> int | None:
+    """How many output channels a layer has, by the shape of its weight; None for one that has none."""
+    if not row.weight_shape or not row.kind.startswith(("Conv", "Linear", "Embedding")):
+        return None
+    if row.kind == "Conv1D":  # of GPT-2
+        return row.weight_shape[-1]
+    return row.weight_shape[1 if row.kind.startswith(("ConvTranspose", "Embedding")) else 0]
+
+
 def changes(state: State) -> dict[str, str]:
     """What the recipe did to each layer."""
     chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
@@ -186,7 +213,6 @@ def offers(state: State) -> list[dict[str, Any]]:
     profile = state.profile or state.baseline
     if profile is None or len(profile) == 1:
         return []
-    taken = {step.kind for step in state.recipe}
     return [
         {
             "label": Recipe([reason.step])[0].label,
@@ -194,11 +220,17 @@ def offers(state: State) -> list[dict[str, Any]]:
             "saves_ms": reason.saves_ms,
             "basis": reason.basis,
             "why": reason.sentence,
-            "is_taken": next(iter(reason.step)) in taken,
+            "is_taken": _is_taken(reason.step, state.recipe),
         }
         for reason in explain(profile).advice[:MOST_OFFERS]
         if reason.step
     ]
+
+
+def _is_taken(offered: dict[str, dict[str, Any]], recipe: Recipe) -> bool:
+    """Whether the recipe has the step, with what is offered among its options."""
+    (kind, options), *_ = offered.items()
+    return any(step.kind == kind and options.items() <= step.options.items() for step in recipe)
 
 
 def _facts(row: LayerProfile) -> list[dict[str, str]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
 
+from ..figures.allocation import achieved_place, place_of
 from ..figures.sensitivity import title
 from ..formats import NAMES
-from ..records import Estimate, LayerProfile, MemoryTimeline, Profile, Record, Sensitivity
+from ..records import Achieved, Allocation, Estimate, Importance, LayerProfile, MemoryTimeline, Profile, Record, Sensitivity
 
 NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
@@ -26,6 +28,10 @@ def packed(record: Record) -> dict[str, Any]:
         return packed_memory(record)
     if isinstance(record, Sensitivity):
         return packed_sensitivity(record)
+    if isinstance(record, Importance):
+        return packed_importance(record)
+    if isinstance(record, Allocation):
+        return packed_allocation(record)
     data: dict[str, Any] = record.model_dump(mode="json")
     return data | {"title": getattr(record, "title", repr(record))}
 
@@ -89,6 +95,46 @@ def packed_sensitivity(found: Sensitivity) -> dict[str, Any]:
     }
 
 
+def packed_importance(found: Importance) -> dict[str, Any]:
+    """Layers in their order; the values of all channels in one column of float32, layer after layer, each in its layer's mean."""
+    means = [row.mean or 1.0 for row in found.rows]
+    errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in found.rows]
+    return {
+        **found.model_dump(include={"workload", "machine", "method", "unit", "examples", "is_interrupted"}, mode="json"),
+        "title": f"{found.workload}: how much each channel matters",
+        "notes": list(found.notes),
+        "layer": [row.layer for row in found.rows],
+        "kind": numbered(row.kind for row in found.rows),
+        "note": numbered(row.note or "" for row in found.rows),
+        "channels": numpy.asarray([row.channels for row in found.rows], "<i4").tobytes(),
+        "judged": numpy.asarray([len(row.values) for row in found.rows], "<i4").tobytes(),
+        "is_answer": numpy.asarray([row.is_answer for row in found.rows], "<i4").tobytes(),
+        "mean": numpy.asarray([row.mean for row in found.rows], "<f4").tobytes(),
+        "value": b"".join(row.normalised.astype("<f4").tobytes() for row in found.rows),
+        "error": b"".join((one / mean).astype("<f4").tobytes() for one, mean in zip(errors, means, strict=True)),
+    }
+
+
+def packed_allocation(found: Allocation) -> dict[str, Any]:
+    """The points in their order, the frontier before the uniform ones; their numbers as float32, where NaN is what is not known."""
+    points = found.everything
+    columns = {f"achieved_{name}": [getattr(point.achieved, name, None) for point in points] for name in Achieved.model_fields}
+    columns |= {name: [getattr(point, name) for point in points] for name in ("loss", "loss_error", "latency_ms", "size_bytes")}
+    columns["x"] = [place_of(found, point)[0] for point in points]
+    columns["achieved_x"] = [(achieved_place(found, point) or (None,))[0] for point in points]
+    return {
+        **found.model_dump(include={"unit", "axis", "limits", "baseline_ms", "baseline_bytes"}, mode="json"),
+        "title": found.title,
+        "remarks": list(found.remarks),
+        "frontier": len(found.points),
+        "planned": found.chosen,
+        "name": [point.name for point in points],
+        "around": [point.around for point in points],
+        "counts": [dict(Counter(point.formats.values()).most_common()) for point in points],
+        "numbers": {name: _floats(values) for name, values in columns.items()},
+    }
+
+
 def numbered(values: Iterable[str]) -> dict[str, Any]:
     """Each different value once, and for each row which of them."""
     listed = list(values)
@@ -98,8 +144,11 @@ def numbered(values: Iterable[str]) -> dict[str, Any]:
 
 
 def _column(rows: list[LayerProfile], name: str) -> bytes:
-    values = [getattr(row, name) for row in rows]
-    return numpy.asarray([numpy.nan if value is None else value for value in values], "<f4").tobytes()
+    return _floats(getattr(row, name) for row in rows)
+
+
+def _floats(values: Iterable[float | None]) -> bytes:
+    return numpy.asarray([math.nan if value is None else value for value in values], "<f4").tobytes()
 
 
 def _estimates(found: Sequence[Estimate | None]) -> dict[str, bytes]:

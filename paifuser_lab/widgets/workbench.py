@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ import traitlets
 from ..errors import PaifuserError, WorkloadError, first_line
 from ..progress import is_static
 from ..recipe import Recipe
-from ..records import Comparison, Profile, Sensitivity
-from ..session import Session, State
+from ..records import Comparison, Importance, Profile, Sensitivity
+from ..session import Session
+from ..state import State
 from ..variant import Variant
 from ..workload import Workload
 from .panel import Panel
@@ -33,13 +34,16 @@ class Workbench(Panel):
     state = traitlets.Dict(help="header, recipe, what the worker does, and the error there is").tag(sync=True)
     detail = traitlets.Dict(help="facts and reasons of the selected layer").tag(sync=True)
     views = traitlets.Dict(help="what the other tabs show, by view").tag(sync=True)
+    live = traitlets.Dict(help="while a threshold of channels is dragged: its layer ('' for all), threshold, kept; else {}").tag(
+        sync=True
+    )
 
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         self.session = Session(work, rounds=rounds, seconds=seconds)
         self.shown = Shown(work)
         super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
         self._drawn: Profile | None = None
-        self._viewed: tuple[Profile | None, Comparison | None, Sensitivity | None] = (None, None, None)
+        self._viewed: tuple[Any, ...] = ()
         self.observe(self._on_requests, "requests")
         self.observe(self._on_selected, "selected")
         self._stop_listening = self.session.observe(self._on_state)
@@ -80,6 +84,17 @@ class Workbench(Panel):
             check_layers(found, self.session.work)
         self.session.set_sensitivity(found)
 
+    @property
+    def importance(self) -> Importance | None:
+        """How much each channel matters, where that was looked at; set it to show one that you have."""
+        return self.session.state.importance
+
+    @importance.setter
+    def importance(self, found: Importance | None) -> None:
+        if found is not None:
+            check_layers(found, self.session.work)
+        self.session.set_importance(found)
+
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or to measure."""
         return self.session.wait(timeout)
@@ -114,7 +129,7 @@ class Workbench(Panel):
     def _views_of(self, state: State) -> dict[str, Any] | None:
         """The tabs beside the layers; None while they are what they were."""
         compared = None if state.is_busy else state.comparison
-        viewed = (self._drawn, compared, state.sensitivity)
+        viewed = (self._drawn, compared, state.sensitivity, state.importance)
         if self.views and all(one is other for one, other in zip(self._viewed, viewed, strict=True)):
             return None
         self._viewed = viewed
@@ -124,7 +139,9 @@ class Workbench(Panel):
         if compared is not None:
             views["comparison"] = packed(compared)
         if state.sensitivity is not None:
-            views["sensitivity"] = self.shown.sensitivity(state.sensitivity)
+            views["sensitivity"] = self.shown.packed("sensitivity", state.sensitivity)
+        if state.importance is not None:
+            views["importance"] = self.shown.packed("importance", state.importance)
         return views | {"hardware": self.shown.hardware}
 
     def _on_selected(self, change: Any = None) -> None:
@@ -150,12 +167,14 @@ class Workbench(Panel):
         answers: dict[str, Callable[[], Any]] = {
             "choose": lambda: self.session.choose(request["step"]),
             "precision": lambda: self.session.set_recipe(with_precision(self.recipe, request["layer"], request["name"])),
+            "prune": lambda: self.session.set_recipe(with_pruning(self.recipe, self._ratios(request))),
             "drop": lambda: self.session.set_recipe(without(self.recipe, int(request["index"]))),
             "undo": self.session.undo,
             "redo": self.session.redo,
             "stop": self.session.stop,
             "measure": self.session.measure_again,
             "sensitivity": self.session.look_at_sensitivity,
+            "importance": self.session.look_at_importance,
             "dismiss": lambda: self.session.tell(None),
             "save": self._save,
             "code": lambda: self._note(code=self.recipe.as_code()),
@@ -163,6 +182,15 @@ class Workbench(Panel):
         if request["do"] not in answers:
             raise PaifuserError(f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}.")
         answers[request["do"]]()
+
+    def _ratios(self, request: dict[str, Any]) -> dict[str, float]:
+        """What to remove of each layer: of one, or of all by one threshold."""
+        if request["layer"]:
+            return {request["layer"]: float(request["ratio"])}
+        if self.importance is None:
+            raise PaifuserError("Nobody has looked yet at how much each channel matters; find the importance first.")
+        kept = self.importance.kept(threshold=request["threshold"])
+        return dict.fromkeys(kept, 0.0) | self.importance.ratios(kept)
 
     def _save(self) -> None:
         path = self.recipe.save(Path("recipe.yaml"))
@@ -175,12 +203,13 @@ class Workbench(Panel):
         return f"Workbench({self.session.work.name}: {self.recipe.label})"
 
 
-def check_layers(found: Sensitivity, work: Workload) -> None:
-    """Refuse a sensitivity of another model."""
+def check_layers(found: Sensitivity | Importance, work: Workload) -> None:
+    """Refuse what was found of another model."""
     known = {name for name, _ in work.model.named_modules()}
     if strangers := [row.layer for row in found.rows if row.layer not in known]:
         raise WorkloadError(
-            f"The sensitivity of {found.workload} has a layer '{strangers[0]}' that {work.name} has not; give one of the same model."
+            f"The {type(found).__name__.lower()} of {found.workload} has a layer '{strangers[0]}' that {work.name} has not; "
+            "give one of the same model."
         )
 
 
@@ -188,17 +217,32 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
     """The recipe with a number format for one layer; '' takes the choice back."""
     if name:
         return recipe.with_step({"precision": {"layers": {layer: name}}})
+    return without_layers(recipe, "precision", {layer}, alone=("default",))
+
+
+def with_pruning(recipe: Recipe, ratios: Mapping[str, float]) -> Recipe:
+    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice back."""
+    wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
+    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio",))
+    if not wanted:
+        return recipe
+    step = {"prune": {"layers": wanted}}
+    is_joined = len(recipe.with_step(step)) == len(recipe)
+    return (recipe if is_joined else without_layers(recipe, "prune", wanted.keys(), alone=("ratio",))).with_step(step)
+
+
+def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
+    """The recipe with what was chosen for some layers taken back; a step that says nothing more, not even one of `alone`, goes."""
     steps: list[Any] = []
     for step in recipe:
         options = step.options
-        if step.kind == "precision" and layer in options.get("layers", {}):
-            options["layers"] = {key: value for key, value in options["layers"].items() if key != layer}
-            if not options["layers"] and "default" not in options:
-                continue
-            steps.append({"precision": options})
-        else:
+        if step.kind != kind or layers.isdisjoint(options.get("layers", {})):
             steps.append(step)
-    return Recipe(steps, workload=recipe.workload)
+            continue
+        options["layers"] = {key: value for key, value in options["layers"].items() if key not in layers}
+        if options["layers"] or any(name in options for name in alone):
+            steps.append({kind: options})
+    return recipe.of(steps)
 
 
 def without(recipe: Recipe, index: int) -> Recipe:

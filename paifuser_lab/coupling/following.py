@@ -1,0 +1,104 @@
+"""Numbers that layers keep about their width, and that have to follow when it changes."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from .grouping import Flags, Structure
+from .narrow_attention import narrow
+
+BY_SHAPE: tuple[tuple[type[nn.Module], str, tuple[str, ...]], ...] = (
+    (nn.Linear, "weight", ("out_features", "in_features")),
+    (nn.Embedding, "weight", ("num_embeddings", "embedding_dim")),
+    (nn.PReLU, "weight", ("num_parameters",)),
+    (nn.RNNBase, "weight_ih_l0", ("", "input_size")),
+    (nn.RNNCellBase, "weight_ih", ("", "input_size")),
+    (nn.RNNCellBase, "weight_hh", ("", "hidden_size")),
+)
+GATES = {"LSTM": 4, "GRU": 3}
+BY_VALUE = ("num_features",)  # instance norm sees all channels of a batch as one row
+
+
+def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: frozenset[str]) -> None:
+    """Set torch's own attributes by their names, and those of the user's layers by their old values."""
+    for layer, named, by_value in _changes(structure, kept):
+        module = model.get_submodule(layer)
+        for attribute, new in _own_attributes(module, named, by_value) if _is_torchs(module) else _users(module, by_value):
+            if _key(layer, attribute) not in left_alone:
+                setattr(module, attribute, new)
+    for module in model.modules():  # some are never called, only read
+        if isinstance(module, nn.MultiheadAttention):
+            narrow(module)
+        elif isinstance(module, nn.RNNBase):
+            module.hidden_size = module.get_parameter("weight_ih_l0").shape[0] // GATES.get(module.mode, 1)
+        for kind, weight, attributes in BY_SHAPE:
+            if isinstance(module, kind):
+                shape = tuple(getattr(module, weight).shape)
+                vars(module).update({name: size for name, size in zip(attributes, shape, strict=True) if name})
+
+
+def candidates(model: nn.Module, structure: Structure, removed: set[int]) -> tuple[str, ...]:
+    """The user's attributes that would follow; those of layers that repeat go by one name."""
+    found: dict[str, None] = {}
+    for layer, _, by_value in _changes(structure, structure.kept(removed)):
+        module = model.get_submodule(layer)
+        if not _is_torchs(module):
+            found.update((_key(layer, attribute), None) for attribute, _ in _users(module, by_value))
+    return tuple(found)
+
+
+def pattern(name: str) -> str:
+    """A layer's name without its numbers: layers that repeat are alike."""
+    return re.sub(r"\d+", "#", name)
+
+
+def _key(layer: str, attribute: str) -> str:
+    return f"{pattern(layer)}.{attribute}"
+
+
+def _changes(structure: Structure, kept: Flags) -> Iterator[tuple[str, dict[str, tuple[int, int]], dict[int, int]]]:
+    """For each layer that met a shorter row: what its attributes are by name, and by the value that they had."""
+    named: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    by_value: dict[str, dict[int, int]] = defaultdict(dict)
+    for size in structure.space.sizes.values():
+        atoms = size.atoms.numpy()
+        new = int(kept[atoms].sum())
+        if new != len(atoms) and len(set(structure.classes[atoms].tolist())) > 1:  # else it is lost along another dimension
+            by_value[size.layer].setdefault(len(size.atoms), new)
+            if size.attribute:
+                named[size.layer][size.attribute] = len(size.atoms), new
+    for layer in by_value:
+        yield layer, named[layer], by_value[layer]
+
+
+def _own_attributes(module: nn.Module, named: dict[str, tuple[int, int]], by_value: dict[int, int]) -> Iterator[tuple[str, int]]:
+    for attribute, (old, new) in named.items():
+        if getattr(module, attribute, None) == old:
+            yield attribute, new
+    for attribute in BY_VALUE:
+        value = getattr(module, attribute, None)
+        if value in by_value and named.get(attribute, (None,))[0] != value:
+            yield attribute, by_value[value]
+
+
+def _users(module: nn.Module, by_value: dict[int, int]) -> Iterator[tuple[str, Any]]:
+    for attribute, value in list(vars(module).items()):
+        if not attribute.startswith("_") and attribute != "training":
+            new = _replaced(value, by_value)
+            if new != value:
+                yield attribute, new
+
+
+def _replaced(value: Any, by_value: dict[int, int]) -> Any:
+    if isinstance(value, list | tuple) and value and all(type(one) is int for one in value):
+        return type(value)(by_value.get(one, one) for one in value)
+    return by_value.get(value, value) if type(value) is int else value
+
+
+def _is_torchs(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.nn.")

@@ -1,0 +1,80 @@
+"""torch's attention with fewer heads than its width would hold, which its own class does not allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class NarrowAttention(nn.MultiheadAttention):
+    """Called as nn.MultiheadAttention is, with its weights; heads keep their size, so the scale stays, too."""
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
+        """The same answer as without the heads that are gone; the weights of attention are those of the heads that stay."""
+        is_single = query.ndim == 2
+        given = [one.unsqueeze(0 if self.batch_first else 1) if is_single else one for one in (query, key, value)]
+        given = given if self.batch_first else [one.transpose(0, 1) for one in given]
+        q, k, v = self._projected(given)
+        mask = self._mask(key_padding_mask, attn_mask, q, k)
+        weights = None
+        if need_weights:
+            scores = q @ k.transpose(-2, -1) * self.head_dim**-0.5
+            weights = (scores if mask is None else scores + mask).softmax(-1)
+            found = functional.dropout(weights, self.dropout, self.training) @ v
+        else:
+            found = functional.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+        answer = self.out_proj(found.transpose(1, 2).flatten(2))
+        answer = answer if self.batch_first else answer.transpose(0, 1)
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        if is_single:
+            answer = answer.squeeze(0 if self.batch_first else 1)
+            weights = None if weights is None else weights.squeeze(0)
+        return answer, weights
+
+    def _projected(self, given: list[Tensor]) -> list[Tensor]:
+        """Queries, keys and values, head by head."""
+        packed = self.in_proj_weight
+        weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight] if packed is None else list(packed.chunk(3))
+        biases = [None] * 3 if self.in_proj_bias is None else list(self.in_proj_bias.chunk(3))
+        rows = [functional.linear(*one) for one in zip(given, weights, biases, strict=True)]
+        return [row.view(*row.shape[:-1], -1, self.head_dim).transpose(1, 2) for row in rows]
+
+    def _mask(self, padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+        """Both masks as one that is added, for every example and head or fewer."""
+        found = None if mask is None else _added(mask, q)
+        if found is not None and found.ndim == 3:
+            found = found.view(q.shape[0], -1, *found.shape[1:])
+        if padding is not None:
+            hidden = _added(padding, q).view(-1, 1, 1, k.shape[-2])
+            found = hidden if found is None else found + hidden
+        return found
+
+
+def _added(mask: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf")) if mask.dtype == torch.bool else mask
+
+
+def narrow(attention: nn.MultiheadAttention) -> None:
+    """Let an attention whose weights have lost heads compute with those that are left."""
+    packed = attention.in_proj_weight
+    rows = attention.q_proj_weight.shape[0] if packed is None else packed.shape[0] // 3
+    heads, rest = divmod(rows, attention.head_dim)
+    has_extra = attention.bias_k is not None or attention.add_zero_attn
+    if rows != attention.embed_dim and not rest and not has_extra:
+        attention.__class__ = NarrowAttention
+        attention.num_heads = heads
+        attention._qkv_same_embed_dim = False  # torch's fused encoder layer, which takes all heads, keeps out of the way

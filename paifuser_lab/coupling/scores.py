@@ -1,0 +1,113 @@
+"""How much each unit of each group matters: summed over the group's weights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import StepError
+from ..workload import Inputs, Workload
+from .grouping import Structure
+
+Importance = Literal["magnitude", "taylor", "batch-norm", "random"]
+Scores = NDArray[numpy.float64]  # by class of atoms
+BATCHES = 4
+
+
+def unit_scores(work: Workload, model: nn.Module, structure: Structure, importance: Importance, seed: int) -> list[Scores]:
+    """For each group a score a unit, with a mean of one."""
+    found = _SCORES[importance](work, model, structure, seed)
+    return [_normalised(found[numpy.array(units)]) for units in structure.units]
+
+
+def default_importance(work: Workload) -> Importance:
+    """Taylor where there is a loss and data to take its gradient on, else magnitude."""
+    return "taylor" if work.loss is not None and work.train is not None else "magnitude"
+
+
+def _normalised(scores: Scores) -> Scores:
+    mean = float(scores.mean())
+    return scores / mean if mean > 0 else scores
+
+
+def _magnitude(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
+    squares = _summed(model, structure, ("rows", "columns"), lambda name, weight: weight.square())
+    return numpy.sqrt(squares)
+
+
+def _batch_norm(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
+    """The scales of batch-norms, and the magnitude of what has none."""
+    norms = {name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)}
+
+    def scale(name: str, weight: Tensor) -> Tensor:
+        layer, _, leaf = name.rpartition(".")
+        return weight.abs() if layer in norms and leaf == "weight" else torch.zeros_like(weight)
+
+    scales = _summed(model, structure, ("rows",), scale)
+    return numpy.where(scales > 0, scales, _magnitude(work, model, structure, seed))
+
+
+def _random(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
+    return numpy.random.default_rng(seed).random(len(structure.classes)) + 1e-3
+
+
+def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
+    """How much the loss changes, to first order, without the unit's rows."""
+    if work.loss is None or work.train is None:
+        raise StepError("importance 'taylor' needs the workload's loss and train data; give them, or choose 'magnitude'.")
+    total = numpy.zeros(len(structure.classes))
+    for batch in itertools.islice(work.train, BATCHES):
+        gradients = _gradients(work, model, batch)
+        total += numpy.abs(_summed(model, structure, ("rows",), partial(_first_order, gradients)))
+    return total
+
+
+def _first_order(gradients: dict[str, Tensor], name: str, weight: Tensor) -> Tensor:
+    return weight * gradients[name] if name in gradients else torch.zeros_like(weight)
+
+
+def _gradients(work: Workload, model: nn.Module, batch: Any) -> dict[str, Tensor]:
+    device = work.device
+    given, target = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), tuple(batch))
+    names = [(name, weight) for name, weight in model.named_parameters() if weight.is_floating_point()]
+    frozen = [weight for _, weight in names if not weight.requires_grad]
+    try:
+        for weight in frozen:
+            weight.requires_grad_(True)
+        with torch.enable_grad():
+            loss = work.loss(Inputs.of(given)(model), target) if work.loss else torch.zeros(())
+            found = torch.autograd.grad(loss, [weight for _, weight in names], allow_unused=True)
+    finally:
+        for weight in frozen:
+            weight.requires_grad_(False)
+    return {name: gradient for (name, _), gradient in zip(names, found, strict=True) if gradient is not None}
+
+
+def _summed(model: nn.Module, structure: Structure, kinds: tuple[str, ...], value: Callable[[str, Tensor], Tensor]) -> Scores:
+    """A figure a weight, added up for each class over the members of these kinds."""
+    weights = dict(model.named_parameters())
+    total = numpy.zeros(len(structure.classes))
+    members = {(one.weight, one.dimension, one.kind) for group in structure.groups for one in group.members}
+    for span in structure.spans:
+        if any((span.weight, span.dimension, kind) in members for kind in kinds) and span.weight in weights:
+            figures = value(span.weight, weights[span.weight].detach()).double()
+            others = [dim for dim in range(figures.ndim) if dim != span.dimension]
+            places = (figures.sum(others) if others else figures).cpu().numpy()
+            numpy.add.at(total, structure.classes[span.start : span.stop], places)
+    return total
+
+
+_SCORES: dict[str, Callable[[Workload, nn.Module, Structure, int], Scores]] = {
+    "magnitude": _magnitude,
+    "taylor": _taylor,
+    "batch-norm": _batch_norm,
+    "random": _random,
+}

@@ -1,0 +1,77 @@
+"""Which channels of which weights go together: what is removed at once, and what cannot be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from .record import Record
+from .text import counted
+
+
+class Member(Record):
+    """One dimension of one weight: its rows make the channels, its columns read them, a buffer goes along."""
+
+    layer: str
+    parameter: str
+    dimension: int
+    kind: Literal["rows", "columns", "buffer"]
+
+    @property
+    def weight(self) -> str:
+        """The weight's own dotted path."""
+        return f"{self.layer}.{self.parameter}" if self.layer else self.parameter
+
+
+class ChannelGroup(Record):
+    """Units that are removed one by one, each from every member at once; a unit is one channel, or as many as a head has."""
+
+    name: str
+    width: int
+    unit: int
+    members: tuple[Member, ...]
+    pinned: str | None = None
+
+    @property
+    def channels(self) -> int:
+        """How many channels the units are."""
+        return self.width * self.unit
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that make the channels."""
+        return tuple(dict.fromkeys(member.layer for member in self.members if member.kind == "rows"))
+
+    def __str__(self) -> str:
+        of = f" of {counted(self.unit, 'channel')}" if self.unit > 1 else ""
+        state = f" · stays: {self.pinned}" if self.pinned else ""
+        return f"{self.name}: {counted(self.width, 'unit')}{of} in {counted(len(self.members), 'weight')}{state}"
+
+
+class Coupling(Record):
+    """Every group of channels of a model."""
+
+    workload: str
+    groups: tuple[ChannelGroup, ...]
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        free = sum(group.pinned is None for group in self.groups)
+        return f"{self.workload}: {counted(len(self.groups), 'group')} of channels, {free} of which can lose some"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a group."""
+        rows = [
+            {
+                "layer": group.name,
+                "units": str(group.width),
+                "channels": str(group.channels),
+                "weights": str(len(group.members)),
+                "note": group.pinned or "",
+            }
+            for group in self.groups
+        ]
+        return rows or [{"layer": "nothing is coupled"}]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *map(str, self.groups)])

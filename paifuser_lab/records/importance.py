@@ -1,0 +1,180 @@
+"""How much each output channel of each layer matters, and how many are kept above a threshold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy
+from pydantic import model_validator
+
+from .record import Record
+from .tables import html_table, text_table
+from .text import counted
+
+if TYPE_CHECKING:
+    import pandas
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+class LayerImportance(Record):
+    """One layer: a value an output channel and, where it came from several batches, the standard error of each."""
+
+    layer: str
+    kind: str
+    channels: int
+    values: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
+    is_answer: bool = False  # its channels are the model's answer, of which none can go
+    note: str | None = None  # why a layer has no values, or keeps all channels
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.values and len(self.values) != self.channels:
+            raise ValueError(f"'{self.layer}' has {self.channels} channels and {len(self.values)} values")
+        if self.errors and len(self.errors) != len(self.values):
+            raise ValueError(f"'{self.layer}' has {len(self.values)} values and {len(self.errors)} errors")
+        return self
+
+    @property
+    def mean(self) -> float:
+        """The mean over its channels, which values are divided by to compare layers."""
+        return math.fsum(self.values) / len(self.values) if self.values else 0.0
+
+    @cached_property
+    def normalised(self) -> Floats:
+        """The values divided by their mean, in the precision in which a page has them; all 1 where every value is 0."""
+        if not self.mean:
+            return numpy.ones(len(self.values))
+        return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The channels, the most important first."""
+        return tuple(int(place) for place in numpy.argsort(-self.normalised, kind="stable"))
+
+    def kept(self, threshold: float) -> int:
+        """How many channels are not below a threshold, in the layer's mean; one at least, and all where none can go or nothing is known."""
+        if not self.values or self.is_answer:
+            return self.channels
+        return max(1, int((self.normalised >= threshold).sum()))
+
+    def threshold_for(self, kept: int) -> float:
+        """A threshold that keeps so many channels, or more where values are equal; half way to the next that is not kept."""
+        if not 1 <= kept <= self.channels:
+            raise ValueError(f"'{self.layer}' has {self.channels} channels; {kept} of them cannot be kept.")
+        if kept == len(self.values) or not self.values:
+            return 0.0
+        high, low = (float(self.normalised[self.order[place]]) for place in (kept - 1, kept))
+        return (high + low) / 2
+
+
+class Importance(Record):
+    """A row a layer. `unit` says in a sentence what the values are; `row.normalised` compares layers with each other."""
+
+    workload: str
+    machine: str
+    method: str
+    unit: str
+    examples: int
+    rows: tuple[LayerImportance, ...]
+    notes: tuple[str, ...] = ()
+    is_interrupted: bool = False
+    seconds: float = 0.0
+    seed: int = 0  # of the order of the batches, and of what is drawn
+    weights_hash: str | None = None
+
+    def __getitem__(self, layer: str) -> LayerImportance:
+        for row in self.rows:
+            if row.layer == layer:
+                return row
+        raise KeyError(f"no layer '{layer}' was looked at; there are {', '.join(row.layer for row in self.rows[:8])} …")
+
+    @property
+    def channels(self) -> int:
+        """Of all layers together."""
+        return sum(row.channels for row in self.rows)
+
+    def threshold_for(self, ratio: float) -> float:
+        """The one threshold, in each layer's mean, that keeps this share of all the channels that can go."""
+        if not 0 < ratio <= 1:
+            raise ValueError(f"A share of {ratio} channels cannot be kept; give one above 0 and up to 1.")
+        free = [row.normalised for row in self.rows if not row.is_answer]
+        known = numpy.sort(numpy.concatenate(free or [numpy.empty(0)]))[::-1]
+        count = math.ceil(ratio * len(known))
+        return 0.0 if count >= len(known) else float((known[count - 1] + known[count]) / 2)
+
+    def kept(self, *, ratio: float | None = None, threshold: float | None = None) -> dict[str, int]:
+        """How many channels of each layer one threshold keeps; a ratio finds the threshold that keeps this share of all."""
+        if (ratio is None) == (threshold is None):
+            raise ValueError("Give either a ratio, the share of all channels to keep, or a threshold in each layer's mean.")
+        if threshold is None:
+            threshold = self.threshold_for(ratio)  # type: ignore[arg-type]
+        return {row.layer: row.kept(threshold) for row in self.rows}
+
+    def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:
+        """The share to take out of each layer that loses channels, as the step `prune` wants it."""
+        lost = {layer: (self[layer].channels - count, self[layer].channels) for layer, count in kept.items()}
+        return {layer: gone / channels for layer, (gone, channels) in lost.items() if gone}
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a channel."""
+        import pandas
+
+        names = {"layer": [], "channel": [], "value": [], "error": [], "normalised": []}  # type: dict[str, list[Any]]
+        for row in self.rows:
+            names["layer"] += [row.layer] * len(row.values)
+            names["channel"] += range(len(row.values))
+            names["value"] += row.values
+            names["error"] += row.errors or [math.nan] * len(row.values)
+            names["normalised"] += row.normalised.tolist()
+        return pandas.DataFrame(names).set_index(["layer", "channel"])
+
+    @property
+    def title(self) -> str:
+        """What was judged, by what, on how much."""
+        on = f" · {counted(self.examples, 'example')}" if self.examples else ""
+        stopped = " · stopped early" if self.is_interrupted else ""
+        return f"{self.workload} on {self.machine} · importance of channels by {self.method}{on}{stopped}"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the values are, and what there is to note."""
+        return (self.unit, *self.notes)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a layer, as a person reads it."""
+        rows = [_readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
+        return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
+
+    def __repr__(self) -> str:
+        layers = counted(len(self.rows), "layer")
+        return f"Importance({self.workload}: {counted(self.channels, 'channel')} of {layers} by {self.method})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title, *self.remarks), self.table(), _WORDS)
+
+
+_WORDS = ("layer", "kind", "note")
+
+
+def _readable(row: LayerImportance) -> dict[str, str]:
+    """The mean as it is; the least and the most, and how many are far below, in the mean."""
+    known = row.normalised
+    return {
+        "layer": row.layer,
+        "kind": row.kind,
+        "channels": str(row.channels),
+        "mean": f"{row.mean:.2g}" if row.values else "",
+        "least": f"{known.min():.2g} ×" if row.values else "",
+        "most": f"{known.max():.2g} ×" if row.values else "",
+        "below half the mean": str(int((known < 0.5).sum())) if row.values else "",
+        "note": row.note or "",
+    }

@@ -1,0 +1,19 @@
+"""How long a channel's weights are: no data is needed, and no loss."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..subject import Batch
+from .judge import ChannelJudge
+from .width import rows_of
+
+
+class Magnitude(ChannelJudge):
+    """The square root of the sum of squared weights."""
+
+    name = "magnitude"
+    unit = "Length of a channel's weights (L2)."
+
+    def values(self, batch: Batch) -> dict[str, Tensor]:
+        return {name: rows_of(layer, layer.weight).norm(dim=1) for name, layer in self.subject.layers.items()}

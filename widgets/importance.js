@@ -1,0 +1,113 @@
+/** How much each channel matters: the bars of one layer with its threshold, and beside them how much of each layer is kept. */
+
+import { fresh, h, set } from "./dom.js";
+import { unserved } from "./host.js";
+import { ChannelChoice } from "./importance_gesture.js";
+import { importanceLine, unpackedImportance } from "./importance_table.js";
+import { KeptBars } from "./kept_bars.js";
+
+/** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
+export function importance(root, host, model) {
+  return new ImportanceView(root, host, model);
+}
+
+const [TALL, LOW] = [300, 210]; // in pixels: the workbench has more room
+const FOLLOWED = ["state", "requests", "served", "kept"];
+
+class ImportanceView {
+  /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.table = unpackedImportance({});
+    this.layer = "";
+    this.title = h("h2", {});
+    this.line = h("p", { class: "pf-note" });
+    this.unit = h("p", { class: "pf-note" });
+    this.empty = h("p", { class: "pf-empty" });
+    this.said = h("p", { class: "pf-note pf-importance-said", role: "status" });
+    this.find = this.finder();
+    this.one = new ChannelChoice(host, model, (row, kept) => this.bars.tell(row, kept), this.isInBench ? TALL : LOW);
+    this.bars = new KeptBars({
+      onLayer: (layer) => this.host.select(layer),
+      onLive: (threshold, kept) => this.one.tellAll(threshold, kept),
+      onSettle: (threshold, kept) => this.one.settleAll(threshold, kept),
+    });
+    this.heading = h("h3", {});
+    const left = h("div", { class: "pf-importance-one" }, this.heading, this.one.element);
+    const right = h("div", { class: "pf-importance-all" }, h("h3", {}, "All layers"), this.bars.element);
+    this.both = h("div", { class: "pf-importance-both" }, left, right);
+    const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.line));
+    root.append(h("section", { class: "pf-view pf-importance", "aria-label": "importance of channels" }, head, this.empty, this.both, this.unit, this.said, this.find));
+    this.drawn = "";
+    this.onChange = () => this.follow();
+    for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
+    this.follow();
+  }
+
+  /** The button that has Python find it; there is none where there is no workbench. */
+  finder() {
+    const onclick = () => this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
+    return h("button", { type: "button", class: "pf-button pf-heat-find", title: "about 20 seconds, in the background", onclick }, "Find the importance");
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedImportance(data);
+    const { isKnown, title, unit } = this.table;
+    fresh(this.title, title || "How much each channel matters");
+    fresh(this.line, isKnown && importanceLine(this.table));
+    fresh(this.unit, isKnown && unit);
+    this.both.hidden = this.unit.hidden = !isKnown;
+    this.empty.hidden = isKnown;
+    this.one.take(this.table);
+    this.select(this.layer);
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    const isThere = this.table.place.has(layer);
+    if (isThere || !this.table.place.has(this.layer)) this.layer = isThere ? layer : this.firstLayer();
+    const row = this.table.place.get(this.layer) ?? -1;
+    fresh(this.heading, this.layer, row >= 0 && h("small", {}, this.table.kind[row]));
+    this.one.choose(this.layer);
+    this.bars.select(this.layer);
+  }
+
+  destroy() {
+    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
+    this.one.destroy();
+    this.bars.destroy();
+  }
+
+  /** The first whose channels can go, so that there is something to drag. */
+  firstLayer() {
+    const { layers, sorted, isAnswer } = this.table;
+    return layers.find((_, row) => sorted[row].value.length > 1 && !isAnswer[row]) ?? layers[0] ?? "";
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return unserved(this.model).some((one) => one.do === "importance") || this.model.get("state")?.status === "weighing";
+  }
+
+  /** Show what is chosen, and whether it is being looked for. */
+  follow() {
+    this.one.follow();
+    this.bars.show(this.table, this.one.kept);
+    const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
+    const key = JSON.stringify([isBeingFound, this.isInBench, isKnown]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    fresh(this.said, this.isInBench || !isKnown ? "" : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.");
+    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at how much each channel matters.");
+    fresh(this.find, isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance");
+    this.find.hidden = !this.isInBench;
+    this.find.classList.toggle("pf-asked", isBeingFound);
+    set(this.find, { "aria-disabled": String(isBeingFound) });
+  }
+}
