@@ -235,7 +235,7 @@ def bench_profile(
 
 @bench.command("prune")
 def bench_prune(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in the names of architectures; all where none is given.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
 ) -> None:
     """Prune many small architectures and compare each with itself with zeros: exact, refused or wrong."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from paifuser_lab.bench.prune_zoo import architectures
-from paifuser_lab.coupling import couple, cut
+from paifuser_lab.coupling import channel_groups, couple, cut
 from paifuser_lab.records import ChannelGroup, Coupling, Record
 from paifuser_lab.workload import Inputs
 
@@ -145,7 +145,7 @@ def test_normalising_over_channels_holds_them():
 
 def test_the_record_tells_and_travels(tmp_path):
     work = ZOO["vision transformer"].workload()
-    record = couple(work.model, work.inputs).record(work.name)
+    record = channel_groups(work)
     assert Record.load(record.save(tmp_path / "coupling.json")) == record
     assert isinstance(record, Coupling)
     assert "vision transformer: " in str(record) and "stays: " in str(record)

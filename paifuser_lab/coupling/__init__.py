@@ -16,6 +16,6 @@ scores.py      how much a unit matters
 from __future__ import annotations
 
 from .cutting import cut, mask
-from .grouping import Structure, couple
+from .grouping import Structure, channel_groups, couple
 
-__all__ = ["Structure", "couple", "cut", "mask"]
+__all__ = ["Structure", "channel_groups", "couple", "cut", "mask"]

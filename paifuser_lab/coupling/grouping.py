@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..records import ChannelGroup, Coupling, Member
-from ..workload import Inputs
+from ..workload import Inputs, Workload
 from .atoms import Atoms, Numbers, Span
 from .space import Space
 from .tracing import trace
@@ -55,6 +55,11 @@ def couple(model: nn.Module, inputs: Inputs) -> Structure:
         classes,
         space,
     )
+
+
+def channel_groups(work: Workload) -> Coupling:
+    """Every group of channels of a workload's model, to be looked at before anything is cut."""
+    return couple(work.model, work.inputs).record(work.name)
 
 
 Signature = tuple[tuple[int, int], ...]  # spans, and how many places a unit has in each

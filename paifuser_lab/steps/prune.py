@@ -66,7 +66,7 @@ class Prune(Step):
         wanted = self._wanted(draft, structure, shares)
         proven = prove(draft.module, draft.work.inputs, structure, wanted)
         if not proven.accepted:
-            raise StepError(f"no channel of it can be removed; {_first_reason(structure, proven)}.")
+            raise StepError(f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}.")
         removed = {unit for index in proven.accepted for unit in wanted[index]}
         cut(draft.module, structure, removed, proven.left_alone)
         draft.notes += _told(structure, wanted, proven, before, _weight_count(draft.module))
@@ -117,13 +117,15 @@ def _cannot(model: nn.Module, structure: Structure, picked: list[str], protected
     return f"{describe(model, layer)} cannot lose a channel: it makes none."
 
 
-def _first_reason(structure: Structure, proven: Proven) -> str:
+def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     for index, reason in proven.refused.items():
         return f"'{structure.groups[index].name}': {reason}"
     if not structure.groups:
         return "no layer of it has weights in floating point"
-    pinned = [group for group in structure.groups if group.pinned]
-    return f"'{pinned[0].name}': {pinned[0].pinned}" if pinned else "its layers are as narrow as they can be"
+    group = structure.groups[free[0] if free else 0]
+    if free:
+        return f"'{group.name}' has {counted(group.width, 'unit')}, of which that share is none; ask for more"
+    return f"'{group.name}': {group.pinned or 'it is protected'}"
 
 
 def _told(structure: Structure, wanted: Wanted, proven: Proven, before: int, after: int) -> list[str]:

@@ -65,10 +65,10 @@ def select(call: Call) -> list[Labels]:
     return call.all_moved(call.space.wholes(call.labels(0), dims, call.why))
 
 
-@rule("roll", "flip", "fft_fft2", "cumsum", "cumprod", "sort", "argsort", "topk", "tril", "triu")
+@rule("roll", "flip", "cumsum", "cumprod", "sort", "argsort", "topk", "tril", "triu")
 def ordered(call: Call) -> list[Labels]:
     """The order along some dimensions matters."""
-    name = "dim" if call.name in ("cumsum", "cumprod", "sort", "argsort") else "dims"
+    name = "dims" if call.name in ("roll", "flip") else "dim"
     place = {"roll": 2, "topk": 2, "sort": 1}.get(call.name, 1)
     rank = call.args[0].ndim
     dims = [rank - 2, rank - 1] if call.name.startswith("tri") else call.dims(call.argument(place, name, -1), rank)
