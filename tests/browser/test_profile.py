@@ -31,8 +31,12 @@ def test_the_profile_notebook_shows_a_tree_that_folds_and_a_roofline_that_tells(
         shown.page.keyboard.press("Enter")
         assert folder_of.get_attribute("open") is None, "a container folds from the keyboard"
         shown.page.keyboard.press("Enter")
-        dots = shown.page.locator("svg title", has_text="layer1.0.conv1")
-        assert dots.count() > 0, "every dot of the roofline has its name"
+        roofline = shown.page.locator(".pf-panel .pf-roofline").first
+        roofline.scroll_into_view_if_needed()
+        dot = roofline.locator('[role=option][aria-label*="layer1.0.conv1"]')
+        assert dot.count() > 0, "every dot of the roofline has its name"
+        shown.page.locator(".pf-layer-grid").first.get_by_role("row").filter(has_text="maxpool").first.click()
+        roofline.locator('[aria-selected=true][aria-label*="maxpool"]').first.wait_for(state="attached", timeout=10_000)
         assert shown.page.locator("svg:visible").count() >= 2
         assert "predicted" in shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first.inner_text()
         assert shown.strangers == []
