@@ -56,7 +56,7 @@ class Probe:
     def save(self, path: str) -> None:
         """Write what was seen for the benchmark to read."""
         panel = self._shown()
-        twin_ms, twin = _timed(panel.twin)
+        twin_ms, twin = _timed(panel.brief_twin)
         found = {
             "rows": len(self.profile),
             "create_ms": self.create_ms,
