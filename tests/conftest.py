@@ -12,6 +12,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # for `from models import …`; pytest runs in importlib mode
 
+from models import Small, images
+
+import paifuser_lab as lab
+from paifuser_lab import session
+
+PATIENCE = 120.0
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -32,3 +39,35 @@ def same_chance_and_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     assert torch.get_num_threads() == before, "a test or the code it ran changed torch's number of threads for good"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Tiny models only wait for a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
+    """A workbench of a small model that has been looked at; `as_it_was` empties it for each test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("bench"))
+        patch.setattr(session, "LOOK_S", 0.05)
+        made = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+        made.wait(PATIENCE)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def as_it_was(request: pytest.FixtureRequest) -> None:
+    """The workbench is shared; each test that has it finds it empty."""
+    if "bench" in request.fixturenames:
+        made = request.getfixturevalue("bench")
+        made.recipe = lab.Recipe([], workload="small")
+        made.sensitivity = made.importance = None
+        made.session.tell(None)
+        made.wait(PATIENCE)

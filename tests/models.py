@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paifuser_lab.weights import weights_hash
+
 
 class Small(nn.Module):
     """Convolution, batch-norm, ReLU, linear: the everyday case. Its batch-norm has statistics worth folding."""
@@ -126,3 +128,14 @@ def images(batch: int = 2, size: int = 8) -> Tensor:
 
 def ids(batch: int = 2, length: int = 5) -> Tensor:
     return torch.randint(0, 7, (batch, length))
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """Everything of a model that must not change when it is only looked at."""
+    return {
+        "hash": weights_hash(model),
+        "training": [module.training for module in model.modules()],
+        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
+        "parameters": [(id(one), one.requires_grad, None if one.grad is None else id(one.grad)) for one in model.parameters()],
+        "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
+    }

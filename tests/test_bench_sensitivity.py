@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from paifuser_lab.bench import sensitivity
 from paifuser_lab.bench.sensitivity import SensitivityBench, bench
 from paifuser_lab.loading import load
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_each_method_is_held_against_the_ablation_and_a_failure_does_not_end_it(monkeypatch: pytest.MonkeyPatch, tmp_path):

@@ -11,16 +11,9 @@ from paifuser_lab.coupling import channel_groups, couple, cut
 from paifuser_lab.records import ChannelGroup, Coupling, Record
 from paifuser_lab.workload import Inputs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ZOO = {one.name: one for one in architectures()}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def groups_of(model: nn.Module, *inputs: Tensor) -> dict[str, ChannelGroup]:

@@ -21,16 +21,9 @@ from paifuser_lab.saliency.stage import twice_differentiable
 from paifuser_lab.saliency.subject import Key, Subject
 from paifuser_lab.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DRAWN = settings(max_examples=15, deadline=None)
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def small(hidden: int = 5, *, seed: int = 0) -> Workload:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from colours import contrast
 
 import paifuser_lab as lab
 from paifuser_lab.figures import DRAWERS
@@ -144,14 +145,5 @@ def test_pyplot_stays_out_of_it():
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
-    def luminance(colour):
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-    def contrast(one, other):
-        dark, light = sorted((luminance(one), luminance(other)))
-        return (light + 0.05) / (dark + 0.05)
-
     assert contrast(theme.ink, theme.paper) > 7
     assert all(contrast(colour, theme.paper) > 3 for colour in (theme.faint, theme.main, theme.good, theme.bad))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from models import Tied, ids
+from models import Tied, ids, state_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,18 +16,10 @@ from paifuser_lab.records import Importance, LayerImportance
 from paifuser_lab.saliency.channels.finding import CHANNEL_JUDGES
 from paifuser_lab.saliency.channels.width import channel_count, like_rows, rows_of
 from paifuser_lab.saliency.subject import Layer
-from paifuser_lab.weights import weights_hash
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 NEED_LOSS = [name for name, judge in CHANNEL_JUDGES.items() if judge.needs == "loss"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 class Net(nn.Module):
@@ -62,25 +54,14 @@ def loss_without(work: lab.Workload, batch: Any, layer: str, channel: int, gate:
     return work.loss(torch.func.functional_call(work.model, changed, (batch[0],)), batch[1])
 
 
-def state(model: nn.Module) -> dict[str, Any]:
-    """Everything of a model that must not change."""
-    return {
-        "hash": weights_hash(model),
-        "training": [module.training for module in model.modules()],
-        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
-        "parameters": [(id(one), one.requires_grad, None if one.grad is None else id(one.grad)) for one in model.parameters()],
-        "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
-    }
-
-
 @pytest.mark.parametrize("method", CHANNEL_JUDGES)
 def test_every_way_gives_a_value_a_channel_and_leaves_the_model_as_it_was(method):
     work = classes(Net().train())
     work.model.first.weight.requires_grad_(False)
     work.model.head.weight.grad = torch.ones_like(work.model.head.weight)
-    before = state(work.model)
+    before = state_of(work.model)
     seen = lab.importance(work, method)
-    assert state(work.model) == before
+    assert state_of(work.model) == before
     assert [(row.layer, row.channels) for row in seen.rows] == [("first", 3), ("second", 6), ("head", 3)]
     assert seen.method == method and seen.notes == () and seen.unit.endswith(".")
     for row in seen.rows:
@@ -288,7 +269,7 @@ def test_the_time_and_a_stop_end_it_and_keep_what_there_is():
     stops = iter([False, True])
     stopped = lab.importance(work, should_stop=lambda: next(stops))
     assert stopped.is_interrupted and stopped.examples == 10 and "stopped early" in stopped.title
-    before = state(work.model)
+    before = state_of(work.model)
     asked = []
 
     def fail(answer: Tensor, target: Tensor) -> Tensor:
@@ -298,7 +279,7 @@ def test_the_time_and_a_stop_end_it_and_keep_what_there_is():
         return F.cross_entropy(answer, target)
 
     work.loss = fail
-    assert lab.importance(work).examples == 5 and state(work.model) == before
+    assert lab.importance(work).examples == 5 and state_of(work.model) == before
     with pytest.raises(KeyboardInterrupt):
         lab.importance(work)
 

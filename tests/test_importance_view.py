@@ -4,60 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from typing import ClassVar, Self
 
 import numpy
 import pytest
-from models import Small, images
 
 import paifuser_lab as lab
-from paifuser_lab import recipe as recipes
-from paifuser_lab import saliency, session
+from paifuser_lab import saliency
 from paifuser_lab.figures import importance as drawing
 from paifuser_lab.records import Importance, LayerImportance, LayerProfile
-from paifuser_lab.steps import Draft, Step, step_class
 from paifuser_lab.widgets.shown import output_width
 from paifuser_lab.widgets.wire import packed
 from paifuser_lab.widgets.workbench import with_pruning
 
 PATIENCE = 120.0
+pytestmark = pytest.mark.usefixtures("as_it_was")
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-class Prune(Step):
-    """As much of the step as a widget has to do with: it is chosen, and cuts nothing."""
-
-    kind: ClassVar[str] = "prune"
-    ratio: float | None = None
-    layers: dict[str, float] = {}
-
-    def joined(self, newer: Self) -> Self | None:
-        return self.model_copy(update={"layers": self.layers | newer.layers})
-
-    def apply(self, draft: Draft) -> None:
-        draft.notes.append("nothing was cut")
-
-
-class Apart(Prune):
-    """One that is not joined."""
-
-    def joined(self, newer: Self) -> Self | None:
-        return None
-
-
-@pytest.fixture(autouse=True)
-def prune(monkeypatch):
-    """Recipes know the step of this file; a test may put another in its place."""
-
-    def put(step):
-        monkeypatch.setattr(recipes, "step_class", lambda kind: step if kind == "prune" else step_class(kind))
-
-    put(Prune)
-    return put
-
-
 def found(*rows, **more):
-    known = {"workload": "small", "machine": "a machine", "method": "taylor", "unit": "A sentence.", "examples": 8}
+    known = {"workload": "small", "machine": "a machine", "method": "magnitude", "unit": "A sentence.", "examples": 8}
     return Importance(**known | more, rows=rows)
 
 
@@ -105,7 +70,10 @@ def test_a_layer_s_threshold_is_kept_as_a_number_of_channels_and_given_as_a_reci
     assert panel.view == "importance" and panel.kept == {"conv": 8, "head": 5} and len(panel.recipe) == 0
     ask(panel, do="keep", layer="conv", threshold=1.0, kept=4)
     assert panel.kept == {"conv": 4, "head": 5} and panel.served == 1 and panel.threshold == 0
-    assert panel.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}}}]) and panel.recipe.workload == "small"
+    assert (
+        panel.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}])
+        and panel.recipe.workload == "small"
+    )
     panel.kept = {"conv": 2}
     assert panel.kept == {"conv": 2, "head": 5} and panel.recipe[0].options["layers"] == {"conv": 0.75}
 
@@ -167,29 +135,6 @@ def test_of_many_layers_the_drawing_shows_the_first_and_says_how_many_are_left_o
 # The workbench.
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """A workbench of a small model that has been looked at."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("bench"))
-        patch.setattr(session, "LOOK_S", 0.05)
-        made = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-        made.wait(PATIENCE)
-        yield made
-        made.close()
-
-
-@pytest.fixture(autouse=True)
-def as_it_was(request):
-    """The workbench is shared; each test finds it empty."""
-    if "bench" in request.fixturenames:
-        made = request.getfixturevalue("bench")
-        made.recipe = lab.Recipe([], workload="small")
-        made.importance = None
-        made.session.tell(None)
-        made.wait(PATIENCE)
-
-
 def test_the_workbench_shows_an_importance_that_it_is_given_and_refuses_one_of_another_model(bench):
     assert bench.importance is None and "importance" not in bench.views
     bench.importance = FOUND
@@ -238,10 +183,14 @@ def test_both_looks_are_had_one_after_the_other(bench, monkeypatch):
 def test_the_end_of_a_drag_chooses_a_step_and_back_at_all_takes_it_away(bench):
     bench.importance = FOUND
     ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
-    assert bench.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}}}]) and bench.state["pruned"] == {"conv": 0.5}
+    assert bench.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}])
+    assert bench.state["pruned"] == {"conv": 0.5}
     ask(bench, do="prune", layer="conv", ratio=0.25, kept=6)
     assert len(bench.recipe) == 1 and bench.state["pruned"] == {"conv": 0.25}, "the newer choice takes the older one's place"
-    assert bench.wait(PATIENCE).error is None
+    state = bench.wait(PATIENCE)
+    assert state.error is None and state.variant.module.conv.out_channels == 6, (
+        "exactly what was kept, whatever the hardware likes"
+    )
     bench.session.undo()
     assert bench.state["pruned"] == {"conv": 0.5}
     ask(bench, do="prune", layer="conv", ratio=0.0, kept=8)
@@ -258,12 +207,11 @@ def test_one_threshold_for_all_layers_chooses_for_all_and_leaves_the_answer(benc
     assert bench.state["pruned"] == {}
 
 
-def test_a_step_that_does_not_join_is_put_in_the_older_one_s_place(prune):
-    prune(Apart)
-    both = with_pruning(with_pruning(lab.Recipe(["fold"]), {"a": 0.5, "b": 0.5}), {"a": 0.25})
-    assert [step.options for step in both] == [{}, {"layers": {"b": 0.5}}, {"layers": {"a": 0.25}}]
-    general = with_pruning(lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"a": 0.1}}}]), {"a": 0})
-    assert general[0].options == {"ratio": 0.5}, "what is asked of all layers stays"
+def test_what_is_asked_of_all_layers_stays_when_one_goes_back():
+    general = with_pruning(lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"a": 0.1}}}]), {"a": 0}, "magnitude")
+    assert general[0].options == {"ratio": 0.5}
+    seen = with_pruning(lab.Recipe(["fold"]), {"a": 0.5}, "fisher")
+    assert seen[1].options == {"layers": {"a": 0.5}}, "the step cannot judge by Fisher, and judges its own way"
 
 
 def test_the_table_is_told_the_channels_that_layers_have_and_had(bench):
@@ -282,11 +230,13 @@ def test_a_layer_s_width_is_read_off_its_weight(kind, shape, width):
     assert output_width(LayerProfile(layer="one", kind=kind, weight_shape=shape)) == width
 
 
-def test_a_choice_that_the_recipe_refuses_is_told_in_place(bench, prune):
-    class Refusing(Prune):
-        ratio: float
+def test_a_cut_that_cannot_be_is_told_in_place_and_taken_back(bench):
+    ask(bench, do="prune", layer="head", ratio=0.5, kept=2)
+    state = bench.wait(PATIENCE)
+    assert "layer 'head' (Linear) cannot lose a channel" in state.error and len(bench.recipe) == 0
 
-    prune(Refusing)
-    bench.importance = FOUND
-    ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
-    assert "'prune'" in bench.state["error"] and len(bench.recipe) == 0 and bench.served > 0
+
+def test_dropping_a_step_keeps_the_limit(bench):
+    bench.recipe = lab.Recipe(["fold", "layout"], workload="small", limit={"output_error": 0.5})
+    ask(bench, do="drop", index=1)
+    assert [step.kind for step in bench.recipe] == ["fold"] and bench.recipe.limit.output_error == 0.5

@@ -21,17 +21,8 @@ from paifuser_lab.coupling.choosing import kept_units
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.workload import Inputs
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
 EXACT = 1e-9
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pruned(work: lab.Workload, **options) -> lab.Variant:

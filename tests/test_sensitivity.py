@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import Mapped, Small, Tied, ids, images
+from models import Mapped, Small, Tied, ids, images, state_of
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,19 +23,11 @@ from paifuser_lab.saliency.methods import JUDGES
 from paifuser_lab.saliency.methods.fisher import one_by_one
 from paifuser_lab.saliency.subject import Batch
 from paifuser_lab.saliency.tally import Tally
-from paifuser_lab.weights import weights_hash
 from paifuser_lab.workload import Inputs
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SCORED = [name for name in JUDGES if name not in ("eigenvalues", "density")]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tiny models only wait for a second thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def classes(model: nn.Module | None = None, *, batches: int = 5, size: int = 6, **options: Any) -> lab.Workload:
@@ -46,20 +38,9 @@ def classes(model: nn.Module | None = None, *, batches: int = 5, size: int = 6, 
     return lab.Workload(model, data[0][0], **({"name": "classes", "loss": F.cross_entropy, "train": data} | options))
 
 
-def state(model: nn.Module) -> dict[str, Any]:
-    """Everything of a model that must not change."""
-    return {
-        "hash": weights_hash(model),
-        "training": [module.training for module in model.modules()],
-        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
-        "parameters": [(id(one), one.requires_grad, None if one.grad is None else id(one.grad)) for one in model.parameters()],
-        "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
-    }
-
-
 def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_format():
     work = classes()
-    before = state(work.model)
+    before = state_of(work.model)
     seen = lab.sensitivity(work, formats=("bf16", "int8", "int2-weights"), methods=tuple(JUDGES), error=0.5)
     assert [row.layer for row in seen.rows] == ["0", "2", "4"] and seen.unit == "loss" and seen.method == "quadratic"
     for row in seen.rows:
@@ -72,7 +53,7 @@ def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_for
         assert sum(share for _, share in row.curvature.density) == pytest.approx(1)
     assert {method.name for method in seen.methods} == set(JUDGES)
     assert set(seen.methods[0].agreement) <= {"bf16", "int8", "int2-weights"}
-    assert state(work.model) == before
+    assert state_of(work.model) == before
 
 
 def test_the_quadratic_prediction_is_the_measured_rise_for_small_changes():
@@ -199,9 +180,9 @@ def test_awkward_models_work_and_stay_as_they_are():
     data = [({"x": torch.randn(5, 4), "scale": 2.0}, torch.randint(0, 3, (5,))) for _ in range(2)]
     work = lab.Workload(model, data[0][0], name="awkward", train=data,
                         loss=lambda answer, target: F.cross_entropy(answer["logits"], target))  # fmt: skip
-    before, dice = state(model), torch.get_rng_state()
+    before, dice = state_of(model), torch.get_rng_state()
     seen = lab.sensitivity(work, formats=("int8", "int2-weights"), methods=tuple(SCORED))
-    assert state(model) == before and torch.equal(torch.get_rng_state(), dice)
+    assert state_of(model) == before and torch.equal(torch.get_rng_state(), dice)
     assert "never ran" in seen["unused"].note and not seen["unused"].scores
     for name in ("first", "again", "frozen", "head"):
         scores = seen[name].scores["int2-weights"]
@@ -269,11 +250,11 @@ def test_methods_and_layers_are_added_to_an_earlier_record():
 
 def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
     work = classes()
-    before = state(work.model)
+    before = state_of(work.model)
     calls = iter(range(100))
     seen = lab.sensitivity(work, formats=("int8",), methods=("ablation", "quadratic"), should_stop=lambda: next(calls) == 6)
     assert seen.is_interrupted and [method.samples for method in seen.methods] == [3]
-    assert state(work.model) == before
+    assert state_of(work.model) == before
 
     def interrupt(answer: Tensor, target: Tensor) -> Tensor:
         raise KeyboardInterrupt
@@ -283,7 +264,7 @@ def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
     work.loss = interrupt
     with pytest.raises(KeyboardInterrupt):
         lab.sensitivity(work)
-    assert state(work.model) == before
+    assert state_of(work.model) == before
 
 
 def test_when_the_time_is_over_every_layer_has_been_heard_once(monkeypatch):
@@ -351,10 +332,10 @@ def test_what_cannot_be_judged_is_one_sentence_and_changes_nothing(made, asked, 
     work = classes(made.pop("model", None))
     for name, value in made.items():
         setattr(work, name, value)
-    before = state(work.model)
+    before = state_of(work.model)
     with pytest.raises(MeasureError, match=message):
         lab.sensitivity(work, **asked)
-    assert state(work.model) == before
+    assert state_of(work.model) == before
 
 
 def test_a_record_of_other_weights_or_another_seed_is_not_gone_on_with():

@@ -9,11 +9,12 @@ import time
 
 import numpy
 import pytest
-from models import Small, images
+from colours import contrast, luminance
+from models import images
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab import saliency, session
+from paifuser_lab import saliency
 from paifuser_lab._assets import asset
 from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
@@ -24,6 +25,7 @@ from paifuser_lab.widgets.shown import CHOICES, Shown, parted
 from paifuser_lab.widgets.wire import packed
 
 PATIENCE = 120.0
+pytestmark = pytest.mark.usefixtures("as_it_was")
 NASTY = "<img src=x onerror=alert(1)>"
 
 
@@ -63,29 +65,6 @@ def engine(monkeypatch):
         monkeypatch.setattr(saliency, "sensitivity", function)
 
     return put
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    """A workbench of a small model that has been looked at."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("bench"))
-        patch.setattr(session, "LOOK_S", 0.05)
-        made = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-        made.wait(PATIENCE)
-        yield made
-        made.close()
-
-
-@pytest.fixture(autouse=True)
-def as_it_was(request):
-    """The workbench is shared; each test finds it empty."""
-    if "bench" in request.fixturenames:
-        made = request.getfixturevalue("bench")
-        made.recipe = lab.Recipe([], workload="small")
-        made.sensitivity = None
-        made.session.tell(None)
-        made.wait(PATIENCE)
 
 
 def ask(panel, **request):
@@ -180,17 +159,6 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
     lights = [luminance(colour) for colour in ramp]
     assert lights == sorted(lights, reverse=theme is LIGHT), "a step further is always further from the paper"
     assert all(contrast(colour, theme.paper) >= 3 for colour in series)
-
-
-def luminance(colour):
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 def words_of(figure):

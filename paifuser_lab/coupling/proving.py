@@ -115,6 +115,7 @@ def _exact(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
 
 
 def _runs(model: nn.Module, inputs: Inputs) -> bool:
+    """Whether the model takes such inputs and answers in numbers; whatever its code raises means that it does not."""
     try:
         return all(bool(torch.isfinite(one).all()) for one in _answers(model, inputs) if one.is_floating_point())
     except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,13 +66,13 @@ class Int8Layer(QuantizedLayer):
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
         return rounded, known.dequantize_per_channel(self.values, scales, zeros, 0, -128, 127, torch.int8)
 
+    @abstractmethod
     def product(self, given: Tensor, weight: Tensor) -> Tensor:
         """The layer's arithmetic on plain numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         """The layer's arithmetic on whole numbers."""
-        raise NotImplementedError
 
 
 class Int8Convolution(Int8Layer):

@@ -37,7 +37,11 @@ class Prune(Step):
     scope: Literal["uniform", "global"] = Field(
         default="uniform", description="the same share of each group, or the least of all"
     )
-    round_to: int = Field(default=8, ge=1, description="widths are multiples of this where they allow it")
+    round_to: int = Field(
+        default=8,
+        ge=1,
+        description="what `ratio` leaves is a multiple of this where it can be; a named layer keeps just its share",
+    )
     seed: int = Field(default=0, ge=0, description="what random importance draws from")
 
     @model_validator(mode="after")
@@ -97,7 +101,8 @@ class Prune(Step):
         common = self._common(structure, free, scores) if self.ratio is not None else dict.fromkeys(free, 1.0)
         wanted: Wanted = {}
         for index, share in shares.items():
-            kept = kept_units(structure.groups[index], common[index] if share is None else share, self.round_to)
+            group = structure.groups[index]
+            kept = kept_units(group, common[index], self.round_to) if share is None else kept_units(group, share, 1)
             if kept < structure.groups[index].width:
                 wanted[index] = least(structure, index, scores[index], kept)
         return wanted

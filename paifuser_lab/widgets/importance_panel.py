@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, get_args
 
 import traitlets
 
+from ..coupling.scores import Importance as StepImportance
 from ..errors import PaifuserError, RecipeError
 from ..recipe import Recipe
 from ..records import Importance
 from .panel import Panel
+
+
+def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
+    """The step that removes these shares, judged as the person saw it where the step can judge so."""
+    known = {"importance": method} if method in get_args(StepImportance) else {}
+    return {"prune": {"layers": dict(ratios), **known}}
 
 
 class ImportancePanel(Panel):
@@ -34,7 +42,7 @@ class ImportancePanel(Panel):
     def recipe(self) -> Recipe:
         """What was chosen, as a recipe; empty where every channel is kept."""
         ratios = self.found.ratios(self.kept)
-        return Recipe([{"prune": {"layers": ratios}}] if ratios else [], workload=self.found.workload)
+        return Recipe([pruning(ratios, self.found.method)] if ratios else [], workload=self.found.workload)
 
     @traitlets.validate("kept")
     def _check_kept(self, proposal: Any) -> dict[str, int]:

@@ -17,6 +17,7 @@ from ..session import Session
 from ..state import State
 from ..variant import Variant
 from ..workload import Workload
+from .importance_panel import pruning
 from .panel import Panel
 from .shown import Shown
 from .wire import packed, packed_profile
@@ -167,7 +168,7 @@ class Workbench(Panel):
         answers: dict[str, Callable[[], Any]] = {
             "choose": lambda: self.session.choose(request["step"]),
             "precision": lambda: self.session.set_recipe(with_precision(self.recipe, request["layer"], request["name"])),
-            "prune": lambda: self.session.set_recipe(with_pruning(self.recipe, self._ratios(request))),
+            "prune": lambda: self.session.set_recipe(self._pruned(request)),
             "drop": lambda: self.session.set_recipe(without(self.recipe, int(request["index"]))),
             "undo": self.session.undo,
             "redo": self.session.redo,
@@ -182,6 +183,10 @@ class Workbench(Panel):
         if request["do"] not in answers:
             raise PaifuserError(f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}.")
         answers[request["do"]]()
+
+    def _pruned(self, request: dict[str, Any]) -> Recipe:
+        """The recipe with what a threshold removes, judged as the person saw it."""
+        return with_pruning(self.recipe, self._ratios(request), self.importance.method if self.importance else "")
 
     def _ratios(self, request: dict[str, Any]) -> dict[str, float]:
         """What to remove of each layer: of one, or of all by one threshold."""
@@ -220,15 +225,11 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
     return without_layers(recipe, "precision", {layer}, alone=("default",))
 
 
-def with_pruning(recipe: Recipe, ratios: Mapping[str, float]) -> Recipe:
+def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
     """The recipe with a share of channels to remove from each of some layers; 0 takes the choice back."""
     wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
     recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio",))
-    if not wanted:
-        return recipe
-    step = {"prune": {"layers": wanted}}
-    is_joined = len(recipe.with_step(step)) == len(recipe)
-    return (recipe if is_joined else without_layers(recipe, "prune", wanted.keys(), alone=("ratio",))).with_step(step)
+    return recipe.with_step(pruning(wanted, method)) if wanted else recipe
 
 
 def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
@@ -247,4 +248,4 @@ def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequen
 
 def without(recipe: Recipe, index: int) -> Recipe:
     """The recipe without its step of that place."""
-    return Recipe([step for place, step in enumerate(recipe) if place != index], workload=recipe.workload)
+    return recipe.of([step for place, step in enumerate(recipe) if place != index])

@@ -30,7 +30,7 @@ class ChannelJudge:
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         """By layer; those that are left out have a note."""
-        raise NotImplementedError
+        raise NotImplementedError(f"'{self.name}' does not say how it judges; define values(batch)")
 
 
 def gradients(subject: Subject, batch: Batch) -> dict[str, Tensor]:
