@@ -6,6 +6,7 @@ work = lab.load("resnet18")                                  # or lab.Workload(m
 recipe = lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}])
 variant = lab.apply(work, recipe)                            # a changed copy; variant.model is called like the original
 lab.compare(work, variant)                                   # timed in turn against the baseline
+variant.save("mine"); lab.load("mine")                       # one folder, and the same model from it
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ os.environ.setdefault(
 
 from .comparison import compare
 from .errors import PaifuserError
-from .loading import load, models
+from .loading import models
 from .machine import hardware
+from .opening import load
 from .recipe import Recipe
 from .records import Comparison, Hardware, Importance, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from .planner import plan
     from .profiler import profile
     from .saliency import importance, sensitivity
+    from .schedules import gradually
     from .shortcuts import quantize_model
     from .widgets import Workbench, show
+    from .widths import staircase
 
 __version__ = "0.1.0"
 
@@ -52,6 +56,7 @@ __all__ = [
     "apply",
     "compare",
     "figure",
+    "gradually",
     "hardware",
     "importance",
     "load",
@@ -61,10 +66,12 @@ __all__ = [
     "quantize_model",
     "sensitivity",
     "show",
+    "staircase",
 ]
 
 _LAZY = {
     "figure": "figures",
+    "gradually": "schedules",
     "importance": "saliency",
     "plan": "planner",
     "profile": "profiler",
@@ -72,6 +79,7 @@ _LAZY = {
     "sensitivity": "saliency",
     "Workbench": "widgets",
     "show": "widgets",
+    "staircase": "widths",
 }
 
 

@@ -18,3 +18,14 @@ def asset(name: str) -> Path:
     raise FileError(
         f"{name} is neither in the installed package ({places[0]}) nor in a checkout ({places[1]}); reinstall paifuser-lab."
     )
+
+
+def own_notebook(name: str) -> Path:
+    """A notebook of ours that may be written to: the checkout's own, or a copy of the wheel's in the current folder."""
+    source = asset(f"notebooks/{name}")
+    if "_sources" not in source.parts:
+        return source
+    target = Path.cwd() / name
+    if not target.exists():
+        target.write_bytes(source.read_bytes())
+    return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ def cache_folder(*parts: str) -> Path:
     folder = folder.joinpath(*parts)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def cache_file(kind: str, *known: object) -> Path:
+    """The cache's file for what was found where this was known: a machine, a number of threads, a version …"""
+    digest = hashlib.sha256("|".join(map(str, known)).encode()).hexdigest()
+    return cache_folder() / f"{kind}-{digest[:16]}.json"
 
 
 @contextmanager

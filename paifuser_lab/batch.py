@@ -23,7 +23,7 @@ def run_notebook(notebook: Path, out: str | Path, parameters: Mapping[str, Any],
     """Run a notebook with parameters; its output and whatever it writes to its `out` land in the folder `out` together."""
     out = Path(out).resolve()
     _check_out(out, replace=replace)
-    _check_parameters(notebook, parameters)
+    check_parameters(notebook, parameters)
     staged = _stage(out)
     try:
         _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)})
@@ -40,7 +40,8 @@ def declared(notebook: Path) -> dict[str, Any]:
     return dict(papermill.inspect_notebook(str(notebook)))
 
 
-def _check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
+def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
+    """Refuse what the notebook does not declare."""
     known = declared(notebook)
     if not known:
         raise PaifuserError(f"{notebook.name} declares no parameters; tag one cell 'parameters'.")

@@ -11,8 +11,10 @@ from urllib.parse import quote
 
 import typer
 
-from ._assets import asset
+from ._assets import asset, own_notebook
+from .bench.commands import bench
 from .errors import PaifuserError
+from .terminal import console, escaped, print_table
 
 app = typer.Typer(
     help="See where a PyTorch model spends its time, change it, measure the effect, replay it.",
@@ -20,14 +22,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
-
-WORDS = ("name", "recipe", "model", "device", "note", "best", "layer", "kind", "bound by")  # columns that are read, not compared
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]
-Name = Annotated[str, typer.Argument(help="A model's name (see `paifuser-lab models`), hf:TYPE, or package.module:function.")]
+Name = Annotated[str, typer.Argument(help="A model's name, hf:TYPE, package.module:function, or a saved model's folder.")]
 
 
 def main() -> None:
@@ -36,7 +35,7 @@ def main() -> None:
     try:
         app()
     except PaifuserError as error:
-        _console(stderr=True).print(f"[bold red]paifuser-lab:[/] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        console(stderr=True).print(f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
         raise SystemExit(2) from None
 
 
@@ -47,7 +46,7 @@ def open_(
     port: Annotated[int | None, typer.Option(help="The port to serve on.")] = None,
 ) -> None:
     """Open JupyterLab on the tour, or on another notebook."""
-    path = Path(notebook) if Path(notebook).is_file() else _own_copy(notebook)
+    path = Path(notebook) if Path(notebook).is_file() else own_notebook(notebook)
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
     command += [f"--LabApp.default_url=/lab/tree/{quote(path.name)}"]  # so that a printed address leads to it, too
     command += ["--LabApp.expose_app_in_browser=True"]  # a panel whose Jupyter kernel is gone offers to run the cells again
@@ -96,7 +95,7 @@ def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure a
         }
         for name, one in ceilings
     ]
-    _print_table(found.source, rows)
+    print_table(found.source, rows)
     if found.note:
         typer.echo(found.note)
 
@@ -115,13 +114,13 @@ def profile(
 ) -> None:
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
     from . import profiler
-    from .loading import load
+    from .opening import load
 
     work = load(model, batch=batch) if batch else load(model)
     seen = profiler.profile(work, backward=backward, seconds=seconds)
     asked = [layer] if layer else ["", *(row.layer for row in seen.costliest(3) if row.layer)]
     explained = [profiler.explain(seen, one) for one in asked]
-    _print_table(seen.title, seen.table(depth))
+    print_table(seen.title, seen.table(depth))
     typer.echo(seen.accuracy + "\n")
     typer.echo("\n\n".join(map(str, explained)))
     if save is not None:
@@ -150,12 +149,12 @@ def plan(
     max_error: Annotated[float, typer.Option(help="The relative output error that is acceptable.")] = 0.02,
 ) -> None:
     """Choose a recipe for this hardware and say why."""
-    from .loading import load
+    from .opening import load
     from .planner import plan as choose
 
     recipe = choose(load(model), seconds=seconds, max_error=max_error)
     if recipe.evidence is not None:
-        _print_table(recipe.evidence.title, recipe.evidence.table())
+        print_table(recipe.evidence.title, recipe.evidence.table())
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
     if save is not None:
         recipe.save(save)
@@ -196,83 +195,28 @@ def report(
     _finish(run_notebook(asset("notebooks/00_tour.ipynb"), out, {"model": model} if model else {}, replace=force))
 
 
-@bench.command("models")
-def bench_models(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
-    by_hand: Annotated[bool, typer.Option("--by-hand", help="Also time each engine called directly, against the plan.")] = False,
+@app.command("sweep")
+def sweep_(
+    notebook: Annotated[str, typer.Argument(help="A notebook's file, or the name of one of ours.")],
+    parameter: Annotated[list[str], typer.Option("--parameter", "-p", help="name=value,value or name=low..high; once for each.")],
+    out: Out,
+    jobs: Annotated[int, typer.Option(help="How many run at a time; they share the cores.", min=1)] = 1,
+    sort: Annotated[str | None, typer.Option(help="The figure or parameter to sort by; the metric, else the latency.")] = None,
+    force: Force = False,
 ) -> None:
-    """Time each model with each back end: ratio to eager, and to the best."""
-    from .bench.models import bench as measure
+    """Run a notebook with every combination of values, each in a process of its own; what is complete is not run again."""
+    from .sweeping import sweep, values_of
 
-    _show_bench(measure(tuple(names or ()), seconds=seconds, by_hand=by_hand), json)
-
-
-@bench.command("precision")
-def bench_precision(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time for measuring each model, twice.")] = 30.0,
-    peers: Annotated[str, typer.Option(help="Which peers, separated by commas.")] = "inductor,onnxruntime,openvino,nncf",
-) -> None:
-    """Time our recipes in few bits against fp32 in every engine and against other quantizers, errors beside."""
-    from .bench.precision import bench as measure
-
-    _show_bench(measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(","))), json)
+    path = Path(notebook) if Path(notebook).is_file() else asset(f"notebooks/{notebook}")
+    swept = sweep(path, values_of(parameter), out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
+    print_table(swept.title, swept.table())
+    typer.echo(f"in {out}: sweep.json and sweep.md")
+    raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
 
 
-@bench.command("profile")
-def bench_profile(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-) -> None:
-    """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
-    from .bench.profile import bench as measure
-
-    _show_bench(measure(tuple(names or ())), json)
-
-
-@bench.command("prune")
-def bench_prune(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-) -> None:
-    """Prune many small architectures and compare each with itself with zeros: exact, refused or wrong."""
-    from .bench.prune import bench as measure
-
-    _show_bench(measure(tuple(names or ())), json)
-
-
-@bench.command("sensitivity")
-def bench_sensitivity(
-    names: Annotated[list[str] | None, typer.Argument(help="Trained models; those of the zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-) -> None:
-    """Hold each way of judging layers against what was really measured: rank agreement and seconds."""
-    from .bench.sensitivity import bench as measure
-
-    _show_bench(measure(tuple(names or ())), json)
-
-
-@bench.command("widgets")
-def bench_widgets(
-    rows: Annotated[list[int] | None, typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    clicks: Annotated[int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)] = 30,
-) -> None:
-    """Measure a widget in a real JupyterLab: create, wire, paint, click to Python and back."""
-    from .bench.widgets import SIZES
-    from .bench.widgets import bench as measure
-
-    _show_bench(measure(tuple(rows or SIZES), clicks), json)
-
-
-def _show_bench(measured: Any, json: Path | None) -> None:
-    _print_table(measured.title, measured.table())
-    typer.echo(getattr(measured, "summary", ""))
-    if json is not None:
-        measured.save(json)
+def _tell_failure(run: Any) -> None:
+    if run.failure:
+        typer.echo(f"{run.name}: {run.failure}", err=True)
 
 
 def _write_page(path: Path, seen: Any, explained: list[Any]) -> None:
@@ -287,43 +231,8 @@ def _finish(out: Path) -> None:
     from .records import Comparison
 
     comparison = Comparison.load(out / "report.json")
-    _print_table(comparison.title, comparison.table())
+    print_table(comparison.title, comparison.table())
     typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
-
-
-def _own_copy(name: str) -> Path:
-    """A notebook of ours that may be written to: the checkout's own, or a copy of the wheel's in the current folder."""
-    source = asset(f"notebooks/{name}")
-    if "_sources" not in source.parts:
-        return source
-    target = Path.cwd() / name
-    if not target.exists():
-        target.write_bytes(source.read_bytes())
-    return target
-
-
-def _print_table(title: str, rows: list[dict[str, str]]) -> None:
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for key in rows[0]:
-        table.add_column(key, justify="left" if key in WORDS else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(_escaped(value) for value in row.values()))
-    _console().print(table)
-
-
-def _console(*, stderr: bool = False) -> Any:
-    from rich.console import Console
-
-    width = None if sys.stdout.isatty() else 200
-    return Console(stderr=stderr, width=width)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 if __name__ == "__main__":

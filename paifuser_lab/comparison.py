@@ -59,6 +59,7 @@ def compare(
     """
     output = work.output()
     baselines = _baselines(work)
+    _check_kinds(*variants, *named.values())
     wanted = [*((_name_of(one), one) for one in variants), *named.items()]
     _check_names([*(one.name for one in baselines), *(name for name, _ in wanted)])
     contenders, failed = _contenders(work, wanted)
@@ -128,6 +129,14 @@ def _fastest(baselines: list[_Contender], samples: dict[str, Samples]) -> _Conte
 
 def _name_of(variant: Variant | Recipe) -> str:
     return variant.label if isinstance(variant, Recipe) else variant.recipe.label
+
+
+def _check_kinds(*wanted: object) -> None:
+    for one in wanted:
+        if isinstance(one, Workload):
+            raise MeasureError(
+                f"{one.name} is a workload, not a variant of one; from a folder that is lab.Variant.load(folder, work)."
+            )
 
 
 def _check_names(names: list[str]) -> None:

@@ -6,7 +6,9 @@
     │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
     ├── RecipeError            a recipe cannot be read, or does not fit this model
     ├── StepError              a step failed or was not exact enough; nothing was changed
+    │   └── StoppedError       a long step was stopped before its end; what it did is kept, and it goes on from there
     ├── MeasureError           something could not be measured
+    ├── KernelError            a CUDA kernel does not compile, does not load, or was given what it cannot mean anything for
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
@@ -44,8 +46,16 @@ class StepError(PaifuserError):
     """A step failed or was not exact enough; nothing was changed."""
 
 
+class StoppedError(StepError):
+    """A long step was stopped before its end; what it did is kept, and it goes on from there."""
+
+
 class MeasureError(PaifuserError):
     """Something could not be measured."""
+
+
+class KernelError(PaifuserError):
+    """A CUDA kernel does not compile, does not load, or was given what it cannot mean anything for."""
 
 
 class MissingExtraError(PaifuserError):

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 GROUP = 32  # weights of fewer than eight bits share a scale with so many neighbours, where their number divides
 FLOATS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-NAMES = (*FLOATS, "int8", "int8-weights", "int4-weights")  # what a layer can run in; fewer bits can be looked at
+AUTOCAST: dict[str, torch.dtype] = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}  # weights stay, operators choose
+NAMES = (*FLOATS, "int8", "fp8", "int8-weights", "int4-weights")  # what a layer can run in; fewer bits can be looked at
+FP8 = torch.float8_e4m3fn  # four bits of exponent, three of mantissa
+MOST_FP8 = torch.finfo(FP8).max
 WEIGHTS_ONLY = re.compile(r"int([2-8])-weights")
 
 
@@ -33,11 +36,13 @@ def format_of(name: str) -> Format:
     """The format of a name: 'bf16', 'int8' (weights and inputs), 'int4-weights' …"""
     if name in FLOATS:
         return Format(name, FLOATS[name].itemsize * 8, FLOATS[name], rounds_inputs=name != "fp32")
-    if name == "int8":
+    if name in AUTOCAST:
+        return Format(name, 32, AUTOCAST[name], rounds_inputs=True)
+    if name in ("int8", "fp8"):
         return Format(name, 8, rounds_inputs=True)
     if found := WEIGHTS_ONLY.fullmatch(name):
         return Format(name, int(found[1]))
-    raise ValueError(f"{name!r} is no number format; there are {', '.join(NAMES)}")
+    raise ValueError(f"{name!r} is no number format; there are {', '.join((*NAMES, *AUTOCAST))}")
 
 
 @dataclass(frozen=True)
@@ -57,15 +62,30 @@ class Quantized:
 
 def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
     """Round a weight to whole numbers, symmetric around zero: a scale a channel, and below eight bits one a group of neighbours."""
-    most = 2 ** (bits - 1) - 1
+    return with_scales(weight, scales_of(weight, bits, channel=channel), bits, channel=channel)
+
+
+def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
+    """The scales (channels, groups) at which the largest weight of each group is the largest whole number; 1 where all are zero."""
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()
     groups = inputs // GROUP if bits < 8 and inputs % GROUP == 0 else 1
-    grouped = rows.reshape(rows.shape[0], groups, -1)
-    scales = grouped.abs().amax(dim=-1) / most
-    scales = torch.where(scales > 0, scales, torch.ones_like(scales))
+    scales = rows.reshape(rows.shape[0], groups, -1).abs().amax(dim=-1) / most_steps(bits)
+    return torch.where(scales > 0, scales, torch.ones_like(scales))
+
+
+def with_scales(weight: Tensor, scales: Tensor, bits: int, *, channel: int = 0) -> Quantized:
+    """A weight as whole numbers of these scales."""
+    most = most_steps(bits)
+    rows = weight.detach().transpose(0, channel)
+    grouped = rows.reshape(*scales.shape, -1)
     values = (grouped / scales.unsqueeze(-1)).round().clamp(-most, most).to(torch.int8)
     return Quantized(values.reshape(rows.shape).transpose(0, channel).contiguous(), scales, channel)
+
+
+def most_steps(bits: int) -> int:
+    """The largest whole number of so many bits, symmetric around zero."""
+    return int(2 ** (bits - 1) - 1)
 
 
 def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
@@ -73,7 +93,23 @@ def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
     number = format_of(name)
     if number.dtype is not None:
         return weight.detach().to(number.dtype).to(weight.dtype)
+    if name == "fp8":
+        return fp8_rounded(weight.detach(), tuple(dim for dim in range(weight.ndim) if dim != channel))
     return quantize(weight, number.weight_bits, channel=channel).dequantized()
+
+
+def to_fp8(values: Tensor, dims: int | tuple[int, ...] = -1) -> tuple[Tensor, Tensor]:
+    """Values in fp8, and the scales at which the largest along some dimensions is the largest that it has; 1 where all are zero."""
+    values = values.float()
+    scales = values.abs().amax(dim=dims, keepdim=True) / MOST_FP8
+    scales = torch.where(scales == 0, torch.ones_like(scales), scales)
+    return (values / scales).to(FP8), scales
+
+
+def fp8_rounded(values: Tensor, dims: int | tuple[int, ...] = -1) -> Tensor:
+    """Values as fp8 leaves them, scaled along some dimensions, in the type they had."""
+    small, scales = to_fp8(values, dims)
+    return (small.float() * scales).to(values.dtype)
 
 
 def weight_bytes(weight: Tensor, name: str, *, channel: int = 0) -> int:

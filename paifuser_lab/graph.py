@@ -40,6 +40,7 @@ class Graph:
     outputs: frozenset[int]
     entries: Counter[str]
     readers: dict[int, tuple[Operation, ...]] = field(repr=False)
+    answers: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)  # layer → tensor, operators run before
 
     def maker(self, tensor: int) -> Operation | None:
         """The operator that made a tensor; None for inputs and weights."""
@@ -54,6 +55,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     """Run a model once and write down what it did."""
     layers: list[str] = [""]
     entries: Counter[str] = Counter()
+    answers: dict[str, tuple[int, int]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         layers.append(layer)
@@ -61,6 +63,8 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
 
     def leave(layer: str, output: Any) -> None:
         layers.pop()
+        if isinstance(output, Tensor):
+            answers[layer] = recorder.number(output), len(recorder.operations)
 
     recorder = _Recorder(layers)
     named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
@@ -68,7 +72,7 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
     with watching(model, enter, leave), torch.no_grad(), recorder:
         output = run()
     outputs = frozenset(recorder.number(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
-    return Graph(tuple(recorder.operations), weights, outputs, entries, _readers(recorder.operations))
+    return Graph(tuple(recorder.operations), weights, outputs, entries, _readers(recorder.operations), answers)
 
 
 def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,16 +16,25 @@ from torch import Tensor
 
 from .errors import MissingExtraError, UnknownModelError, WorkloadError, first_line
 from .progress import Progress, progress
+from .records import Origin
 from .weights import load_weights
 from .workload import Workload
 
 
 def load(
-    name: str, *, batch: int = 1, seed: int = 0, weights: str | Path | None = None, device: str = "cpu", **options: Any
+    name: str,
+    *,
+    batch: int = 1,
+    seed: int = 0,
+    weights: str | Path | None = None,
+    data: str | None = None,
+    device: str = "cpu",
+    **options: Any,
 ) -> Workload:
     """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
 
-    Equal seeds give equal weights. A function decides on its batch itself.
+    Equal seeds give equal weights. A function decides on its batch itself. `data` is a `package.module:function` that gives the batches
+    to learn from and those to judge by, in place of any that the model comes with.
 
     Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
     """
@@ -36,9 +46,21 @@ def load(
         work = _from_function(name, seed, options)
     else:
         work = _from_zoo(name, batch, seed, options)
+    work.origin = _origin(name, batch, seed, options)
     if weights is not None:
         load_weights(work.model, weights)
+    if data is not None:
+        work.train, work.test = _data_of(data, seed)
     return work if torch.device(device) == work.device else work.to(device)
+
+
+def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:
+    """How to load it again; None where an option is no plain data, which a file could hold."""
+    try:
+        is_plain = json.loads(json.dumps(options)) == options
+    except (TypeError, ValueError):
+        return None
+    return Origin(name=name, batch=batch, seed=seed, options=options) if is_plain else None
 
 
 def models() -> tuple[str, ...]:
@@ -79,6 +101,16 @@ def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
     if isinstance(made, tuple) and len(made) == 2:
         return Workload(made[0], made[1], name=name.partition(":")[2])
     raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+
+
+def _data_of(name: str, seed: int) -> tuple[Any, Any]:
+    """Train and test batches from a function."""
+    with _current_folder_importable(), torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = _imported(name)()
+    if isinstance(made, tuple) and len(made) == 2:
+        return made
+    raise WorkloadError(f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, and to judge by.")
 
 
 def _imported(name: str) -> Callable[..., Any]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 import torch
@@ -29,6 +29,10 @@ MOST_CALLS_A_TURN = 50
 NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
 MOST_NAPS = 20
 RESAMPLES = 2000
+ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls that are timed one by one
+QUICK = 0.1
+Name = TypeVar("Name", bound=Hashable)
+Clock = Callable[[Callable[[], Any], torch.device], float]  # the ms of one call
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,26 @@ def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: flo
             for one in order:
                 _take_turn(one, calls[one.name], samples[one.name])
         yield samples
+
+
+def in_turn(
+    calls: Mapping[Name, Callable[[], Any]], device: torch.device, seconds: float, clock: Clock | None = None
+) -> dict[Name, float]:
+    """The ms of each call when it is let alone; they take turns in shuffled order, so that a machine's drift is the same for all.
+
+    A neighbour on the cores only ever slows a call down, a long one more often than a short one, which medians would not add up
+    over: so what nine calls in ten take longer than.
+    """
+    taken: dict[Name, list[float]] = {name: [] for name in calls}
+    order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
+    with torch.no_grad():
+        for done in range(ROUNDS + WARM):
+            if done >= FEWEST + WARM and time.perf_counter() > until:
+                break
+            shuffle(order)
+            for name in order:
+                taken[name].append((clock or timed_ms)(calls[name], device))
+    return {name: float(numpy.quantile(all_ms[WARM:], QUICK)) for name, all_ms in taken.items()}
 
 
 def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
@@ -188,6 +212,13 @@ def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
     call()
     _settle(device)
     return (time.perf_counter_ns() - began) / 1e6
+
+
+def own_ms(call: Callable[[], Any], device: torch.device) -> float:
+    """The CPU time of one call in this thread: what a neighbour on the core takes in the middle of it does not count."""
+    began = time.thread_time_ns()
+    call()
+    return (time.thread_time_ns() - began) / 1e6
 
 
 def _settle(device: torch.device) -> None:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from .comparison import compare
-from .errors import PaifuserError, first_line
+from .errors import PaifuserError, StoppedError, first_line
+from .looks import FINDS, KINDS, Look
 from .profiler import profile
 from .profiler.recording import wake_profiler
 from .recipe import Recipe
-from .records import Comparison, Importance, Profile, Sensitivity
-from .state import State, Status
+from .records import Comparison, Profile
+from .state import State
 from .steps import Step
 from .ticking import ticking
 from .variant import Variant, apply
@@ -28,10 +29,7 @@ from .workload import Workload
 ROUNDS = 30
 SECONDS = 10.0
 LOOK_S = 2.0  # for the timed runs of a profile
-SENSE_S = 20.0  # for how much each layer matters
-WEIGH_S = 20.0  # for how much each channel does
 
-LOOKS: dict[str, Status] = {"sensitivity": "sensing", "importance": "weighing"}  # as `saliency` and the state call them
 logger = logging.getLogger(__name__)
 
 
@@ -55,8 +53,10 @@ class Session:
         self._listeners: list[Listener] = []
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
-        self._looks: dict[str, float] = {}  # what is to be looked at, and for how many seconds
-        self._found: dict[str, Any] = dict.fromkeys(LOOKS)
+        self._looks: dict[
+            str, tuple[float, dict[str, Any]]
+        ] = {}  # what is to be looked at, for how many seconds, with what options
+        self._found: dict[str, Any] = dict.fromkeys(FINDS)
         self._is_closed = False
         self._state = State(self._past[0], status="profiling")
         wake_profiler()
@@ -102,21 +102,22 @@ class Session:
             self._measured.pop(self._past[-1].digest, None)
             self._ask()
 
-    def look_at_sensitivity(self, seconds: float = SENSE_S) -> None:
-        """Have the worker find out how much each layer of the model as it is matters, as soon as it is at rest."""
-        self._look_for("sensitivity", seconds)
+    def look_at(self, name: str, seconds: float | None = None, **options: Any) -> None:
+        """Have the worker look at the model as it is, as soon as it is at rest: at its sensitivity, importance, coupling or allocation."""
+        if name not in KINDS:
+            raise PaifuserError(f"A session cannot look at '{name}'; it looks at {', '.join(KINDS)}.")
+        seconds = KINDS[name].seconds if seconds is None else seconds
+        if not seconds > 0:
+            raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
+        with self._changed:
+            self._looks[name] = seconds, options
+            self._changed.notify_all()
 
-    def look_at_importance(self, seconds: float = WEIGH_S) -> None:
-        """Have the worker find out how much each channel of each layer matters, as soon as it is at rest."""
-        self._look_for("importance", seconds)
-
-    def set_sensitivity(self, found: Sensitivity | None) -> None:
-        """Show a sensitivity that was found elsewhere; None shows none."""
-        self._show("sensitivity", found)
-
-    def set_importance(self, found: Importance | None) -> None:
-        """Show an importance that was found elsewhere; None shows none."""
-        self._show("importance", found)
+    def show(self, name: str, found: Any) -> None:
+        """Put what was found elsewhere, such as a sensitivity, into the state under its name; None takes it away."""
+        with self._lock:
+            self._found[name] = found
+            self._set(replace(self._state, **{name: found}))
 
     def stop(self) -> None:
         """End what is being measured or looked at; what was found until then is kept."""
@@ -158,18 +159,6 @@ class Session:
     @property
     def _is_wanted(self) -> bool:
         return self._wanted or bool(self._looks)
-
-    def _look_for(self, name: str, seconds: float) -> None:
-        if not seconds > 0:
-            raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
-        with self._changed:
-            self._looks[name] = seconds
-            self._changed.notify_all()
-
-    def _show(self, name: str, found: Any) -> None:
-        with self._lock:
-            self._found[name] = found
-            self._set(replace(self._state, **{name: found}))
 
     def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
         with self._lock:
@@ -232,9 +221,11 @@ class Session:
             self._wanted = False
             return lambda: self._serve(recipe, version)
         name = next(iter(self._looks))
-        seconds = self._looks.pop(name)
-        self._set(replace(self._state, status=LOOKS[name], done=0, total=round(seconds), error=None))
-        return lambda: self._find(name, seconds, version)
+        seconds, options = self._looks.pop(name)
+        self._set(replace(self._state, status=KINDS[name].status, done=0, total=round(seconds), error=None))
+        known = self._found | {"baseline": self._profiles.get(self._past[0].digest)}
+        look = Look(self._own, seconds, lambda: version != self._version, known, options)
+        return lambda: self._find(name, look, version)
 
     def _serve(self, recipe: Recipe, version: int) -> None:
         """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
@@ -242,7 +233,7 @@ class Session:
             if not len(recipe):
                 self._look(recipe, version, self._own)
             self._update(version, status="applying")
-            variant = apply(self._own, recipe)
+            variant = apply(self._own, recipe, should_stop=lambda: version != self._version)
             self._variants[recipe.digest] = replace(variant, work=self.work)
             known = self._measured.get(recipe.digest)
             if (
@@ -255,6 +246,8 @@ class Session:
                 self._update(version, comparison=known)
             self._look(recipe, version, variant)
             self._rest(version, variant=self._variants[recipe.digest], comparison=known)
+        except StoppedError:
+            self._step_back(recipe)
         except Exception as error:
             self._fall_back(recipe, error)
 
@@ -283,21 +276,21 @@ class Session:
             on_round=on_round,
         )
 
-    def _find(self, name: str, seconds: float, version: int) -> None:
-        """Look at how much layers or channels matter; a stop or a newer choice ends it, and what it found until then is kept."""
-        found, error = None, None
+    def _find(self, name: str, look: Look, version: int) -> None:
+        """Look at something; a stop or a newer choice ends it, and what it found until then is kept."""
+        error = None
         try:
-            from . import saliency
-
             with ticking(lambda done: self._update(version, done=done)):
-                found = getattr(saliency, name)(self._own, seconds=seconds, should_stop=lambda: version != self._version)
+                for found in KINDS[name].find(look):
+                    for one, record in found.items():
+                        self.show(one, record)
+        except KeyboardInterrupt:  # it was stopped before it had anything
+            pass
         except Exception as raised:
             error = _told(raised)
         with self._lock:
-            if found is not None and found.rows:
-                self._found[name] = found
             status = self._state.status if self._wanted else "idle"
-            shown = replace(self._state, **self._found, status=status, done=0, total=0)
+            shown = replace(self._state, status=status, done=0, total=0)
             self._set(replace(shown, error=error) if error else shown)
 
     def _rest(self, version: int, **changes: Any) -> None:
@@ -305,6 +298,13 @@ class Session:
             with self._lock:
                 if not self._wanted:  # stopped, not overtaken
                     self._set(replace(self._state, status="idle", **changes))
+
+    def _step_back(self, recipe: Recipe) -> None:
+        """Somebody stopped a step, and can redo it to go on from there; where a newer choice stopped it, that one is next."""
+        with self._lock:
+            if not self._wanted and not self._is_closed and len(self._past) > 1 and self._past[-1] == recipe:
+                self._future.append(self._past.pop())
+                self._ask()
 
     def _fall_back(self, recipe: Recipe, error: Exception) -> None:
         """Take out the recipe that failed, wherever it stands by now, and say why."""

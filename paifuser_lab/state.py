@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .recipe import Recipe
-from .records import Comparison, Importance, Profile, Sensitivity
+from .records import Allocation, Comparison, Coupling, CutCost, Importance, Profile, Sensitivity
 from .variant import Variant
 
-Status = Literal["idle", "applying", "measuring", "profiling", "sensing", "weighing"]
+Status = Literal["idle", "applying", "measuring", "profiling", "sensing", "weighing", "coupling", "planning", "proving"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class State:
     profile: Profile | None = None
     sensitivity: Sensitivity | None = None
     importance: Importance | None = None
+    coupling: Coupling | None = None  # of the model as it is, as is the cost
+    cut_cost: CutCost | None = None
+    allocation: Allocation | None = None
+    judged: Sensitivity | None = None  # that a plan of formats was guided by
     status: Status = "idle"
     done: int = 0
     total: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,16 +19,18 @@ import psutil
 import torch
 from torch import nn
 
+from .doors import computes_in_16_bits
 from .engines import Engine
-from .errors import MeasureError, PaifuserError, StepError, first_line
+from .errors import FileError, MeasureError, PaifuserError, StepError, StoppedError, WorkloadError, first_line
+from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
 from .locate import has_nan
 from .measure import output_error
 from .progress import progress
 from .quantized import QuantizedLayer
 from .recipe import Recipe
-from .records import StepReport
+from .records import Measurement, Record, SavedModel, SavedStep, StepReport
 from .steps import Draft, Step
-from .weights import answer_hash, save_weights, weights_bytes, weights_hash
+from .weights import answer_hash, parameter_count, weights_bytes, weights_hash
 from .workload import Workload, running
 
 MOST_KEPT = 12
@@ -46,6 +49,7 @@ class Variant:
     model: nn.Module
     threads: int
     reports: tuple[StepReport, ...] = ()
+    remembered: tuple[dict[str, Any], ...] = ()  # of each step: what it needs to be done again without choosing
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -66,7 +70,7 @@ class Variant:
     def workload(self) -> Workload:
         """The variant as a workload, for every tool that looks at one; what an engine runs cannot be seen into."""
         derived = copy.copy(self.work)
-        derived.variants = OrderedDict()
+        derived.variants, derived.origin = OrderedDict(), None
         derived.model = self.module if type(self.model) is Engine else self.model
         derived.name = f"{self.work.name} · {self.recipe.label}"
         return derived
@@ -81,19 +85,75 @@ class Variant:
         """The hash of the weights as they were made."""
         return weights_hash(self.module)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write recipe and weights into a folder."""
-        folder = Path(folder)
-        self.recipe.save(folder / "recipe.yaml")
-        save_weights(self.module, folder / "weights.safetensors")
-        return folder
+    def save(self, folder: str | Path, report: Record | None = None) -> Path:
+        """Write the model into a folder, from which `lab.load(folder)` has it again to the bit.
+
+        The folder holds recipe, structure, weights, hashes of these and a report: the one that is given, such as a comparison; else
+        one about these weights that lies there, or what was checked when the recipe was applied.
+        """
+        origin = self.work.origin
+        named = Recipe(self.recipe, workload=origin.name if origin else self.recipe.workload, limit=self.recipe.limit)
+        write_folder(Path(folder), named, self.module, self._saved(), report, self._checked())
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, **chosen: Any) -> Variant:
+        """The variant that a folder holds: of `work` where it is given, else of the original built by the name in the folder.
+
+        Nothing in the folder is executed: the code is the original's, which is built by its name (`package.module:function` is
+        imported and called), and that of the steps. With `trained=False` the original is not trained, and is no baseline.
+        `chosen` is what `lab.load` takes: batch, seed, device, and options of the original.
+        """
+        if work is not None and chosen:
+            raise WorkloadError(f"{', '.join(chosen)} belongs to the original, which was given; leave it out.")
+        found = read_folder(folder)
+        original = work or original_of(found, trained=trained, **chosen)
+        if work is None and trained and weights_hash(original.model) != found.saved.original_hash:
+            raise FileError(
+                f"{folder} was made from other weights than {original.name} has here; give the original, which comparisons need: "
+                f"Variant.load(folder, original). lab.load(folder) does without it."
+            )
+        draft = rebuild(found, original, _copy(original))
+        reports = tuple(step.report for step in found.saved.steps)
+        remembered = tuple(step.remembered for step in found.saved.steps)
+        return cls(original, found.recipe, draft.module, draft.model, draft.threads, reports, remembered)
+
+    def _saved(self) -> SavedModel:
+        return SavedModel(
+            name=self.work.name,
+            origin=self.work.origin,
+            original_hash=weights_hash(self.work.model),
+            weights_hash=weights_hash(self.module),
+            steps=tuple(
+                SavedStep(kind=step.kind, package=type(step).__module__.partition(".")[0], report=report, remembered=remembered)
+                for step, report, remembered in zip(self.recipe, self.reports, self.remembered, strict=True)
+            ),
+            sketch=sketch_of(self.work, self.model),
+        )
+
+    def _checked(self) -> Measurement:
+        """What is known without measuring."""
+        return Measurement(
+            name=self.recipe.label,
+            steps=tuple(step.label for step in self.recipe),
+            threads=self.threads,
+            size_bytes=weights_bytes(self.module),
+            parameters=parameter_count(self.module),
+            relative_error=self.reports[-1].relative_error if self.reports else 0.0,
+            build_s=self.build_s,
+            weights_hash=weights_hash(self.module),
+            notes=self.notes,
+        )
 
     def __repr__(self) -> str:
         return f"Variant({self.work.name}: {self.recipe.label})"
 
 
-def apply(work: Workload, recipe: Recipe) -> Variant:
-    """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change."""
+def apply(work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None) -> Variant:
+    """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change.
+
+    A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied again it goes on from there.
+    """
     reference = work.output()
     keys = _prefix_keys(work, recipe, reference)
     done, variant = _longest_kept(work.variants, keys)
@@ -103,21 +163,24 @@ def apply(work: Workload, recipe: Recipe) -> Variant:
         _keep(work.variants, keys[0], variant)
     with progress("applying", len(recipe) - done) as shown:
         for index in range(done, len(recipe)):
-            variant = _apply_step(variant, recipe[: index + 1], reference)
+            variant = _apply_step(variant, recipe[: index + 1], reference, should_stop)
             _keep(work.variants, keys[index + 1], variant)
             shown.advance(doing=recipe.steps[index].label)
     is_same = variant.recipe.to_text() == recipe.to_text()  # else it is the same model, chosen for other reasons
     return variant if is_same else replace(variant, recipe=recipe)
 
 
-def _apply_step(before: Variant, recipe: Recipe, reference: Any) -> Variant:
+def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None) -> Variant:
     """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
     step = recipe.steps[-1]
     began = time.perf_counter()
     draft = Draft(before.work, before.module if step.leaves_module else copy.deepcopy(before.module).eval())
+    draft.should_stop = should_stop or draft.should_stop
     try:
         step.apply(draft)
         error = _check(step, before, draft, reference)
+    except StoppedError as stop:
+        raise StoppedError(f"Step '{step.label}' {stop}") from stop
     except StepError as problem:
         raise StepError(f"{_told(step, before)}: {problem}") from problem
     except PaifuserError:
@@ -127,7 +190,8 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any) -> Variant:
             f"{_told(step, before)}: {type(problem).__name__}: {first_line(problem)}; nothing was changed."
         ) from problem
     report = StepReport(step=step.label, seconds=time.perf_counter() - began, relative_error=error, notes=tuple(draft.notes))
-    return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report))
+    remembered = (*before.remembered, draft.remembered)
+    return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report), remembered)
 
 
 def _told(step: Step, before: Variant) -> str:
@@ -148,7 +212,7 @@ def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
 
 
 def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> None:
-    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in before.module.parameters()):
+    if computes_in_16_bits(before.module):
         allowed = max(allowed, HALF_TOLERANCE)
     if any(isinstance(layer, QuantizedLayer) for layer in before.module.modules()):
         allowed = max(allowed, INT8_TOLERANCE)

@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from .errors import ForwardError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
+from .records import Origin
 
 Loss = Callable[[Any, Any], Tensor]
 Metric = Callable[[Callable[..., Any], Any], float]
@@ -91,6 +92,7 @@ class Workload:
         self.name = name or type(model).__name__
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
+        self.origin: Origin | None = None  # how `load` made it, where it did
         self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
         _check_materialised(self)
         _check_inputs(self)

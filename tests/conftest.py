@@ -68,6 +68,6 @@ def as_it_was(request: pytest.FixtureRequest) -> None:
     if "bench" in request.fixturenames:
         made = request.getfixturevalue("bench")
         made.recipe = lab.Recipe([], workload="small")
-        made.sensitivity = made.importance = None
+        made.sensitivity = made.importance = made.allocation = None
         made.session.tell(None)
         made.wait(PATIENCE)

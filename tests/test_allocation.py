@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
-from paifuser_lab import Recipe, Workload
+from paifuser_lab import Recipe, Workload, measure
 from paifuser_lab.errors import PaifuserError
 from paifuser_lab.formats import FLOATS
 from paifuser_lab.planner import achieved, plan_precision, recipe_of
@@ -295,10 +295,10 @@ def test_what_was_timed_is_kept_and_only_what_is_new_is_timed_again(pace, own_ca
 
 def test_a_layer_alone_takes_time_and_calls_take_turns():
     order = []
-    taken = latency.in_turn({name: lambda name=name: order.append(name) for name in "ab"}, torch.device("cpu"), 0.0)
+    taken = measure.in_turn({name: lambda name=name: order.append(name) for name in "ab"}, torch.device("cpu"), 0.0)
     assert all(ms >= 0 for ms in taken.values())
     rounds = [set(order[place : place + 2]) for place in range(0, len(order), 2)]
-    assert len(rounds) == latency.FEWEST + latency.WARM and all(one == {"a", "b"} for one in rounds)
+    assert len(rounds) == measure.FEWEST + measure.WARM and all(one == {"a", "b"} for one in rounds)
 
 
 def test_times_that_cannot_be_true_are_told_and_not_kept(pace, own_cache, monkeypatch):

@@ -39,10 +39,12 @@ def pretend_papermill(monkeypatch):
 def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(tmp_path):
     parameters = {"model": "resnet18-tiny", "recipe": RECIPE.to_text(), "rounds": 2, "seconds": 1.0}
     out = run_notebook(COMPRESS, tmp_path / "out", parameters)
-    assert {path.name for path in out.iterdir()} == {"50_compress.ipynb", "recipe.yaml", "report.json", "weights.safetensors"}
+    own = {"recipe.yaml", "structure.json", "weights.safetensors", "report.json", "manifest.json"}
+    assert {path.name for path in out.iterdir()} == {"50_compress.ipynb", "model.onnx", *own}
     assert lab.Recipe.load(out / "recipe.yaml") == RECIPE
     variant = lab.apply(lab.load("resnet18-tiny"), RECIPE)
     assert lab.Comparison.load(out / "report.json").rows[-1].weights_hash == variant.weights_hash
+    assert weights_hash(lab.load(out).model) == variant.weights_hash
     other = lab.apply(lab.load("resnet18-tiny", seed=1), RECIPE).module
     load_weights(other, out / "weights.safetensors")
     assert weights_hash(other) == variant.weights_hash

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import time
+
+import pytest
 import torch
 
-from paifuser_lab.bench import prune
+from paifuser_lab.bench import prune, prune_peer
 from paifuser_lab.bench.prune import PruneBench, bench
-from paifuser_lab.bench.prune_zoo import Architecture
+from paifuser_lab.bench.prune_rows import PruneRow
+from paifuser_lab.bench.prune_zoo import Architecture, architectures
 from paifuser_lab.bench.prune_zoo.convolutional import plain
+from paifuser_lab.errors import MeasureError, MissingExtraError
 
 
 def test_each_architecture_gets_a_verdict(monkeypatch, tmp_path):
@@ -36,3 +43,66 @@ def test_a_wrong_cut_is_seen(monkeypatch):
     monkeypatch.setattr(prune, "architectures", lambda: (Architecture("plain", plain, lambda: torch.randn(1, 3, 8, 8)),))
     (row,) = bench(depths=()).rows
     assert row.verdict == "wrong"
+
+
+def test_a_peer_that_is_not_there_or_not_known_is_said_before_anything_is_done(monkeypatch):
+    monkeypatch.setattr(prune_peer, "import_module", missing)
+    monkeypatch.setattr(prune, "_row", lambda *_: pytest.fail("something was pruned"))
+    with pytest.raises(MissingExtraError, match=r"pip install 'paifuser-lab\[peers\]'"):
+        bench(["plain"], depths=(), peer="torch-pruning")
+    with pytest.raises(MeasureError, match="'depgraph' is no peer in pruning; there is torch-pruning"):
+        bench(["plain"], depths=(), peer="depgraph")
+
+
+def missing(name):
+    raise ImportError(name)
+
+
+def says(pipe, name, ratio):
+    pipe.send("ready")
+    pipe.send(PruneRow(name=name, verdict="exact", seconds=0.0))
+
+
+def sleeps(pipe, name, ratio):
+    pipe.send("ready")
+    time.sleep(60)
+
+
+def dies(pipe, name, ratio):
+    pipe.send("ready")
+    os._exit(1)
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="a process begins from nothing here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("work", "verdict", "said"),
+    [
+        (says, "exact", ""),
+        (sleeps, "timed out", "it had not returned after 0.5 s"),
+        (dies, "failed", "its process ended without a word"),
+    ],
+)
+def test_what_a_process_does_is_told_whatever_it_does(monkeypatch, work, verdict, said):
+    monkeypatch.setattr(prune_peer, "_work", work)
+    monkeypatch.setattr(prune_peer, "get_all_start_methods", list)
+    monkeypatch.setattr(prune_peer, "get_context", lambda _: multiprocessing.get_context("fork"))
+    row = prune_peer._in_time("plain", 0.5, 0.5)
+    assert (row.verdict, row.note) == (verdict, said)
+
+
+def test_peers_rows_stand_beside_ours():
+    ours = PruneRow(name="net", verdict="exact", removed_weights=0.7, seconds=1.0)
+    theirs = PruneRow(name="net", verdict="timed out", seconds=30.0, note="late")
+    record = PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}, peer="torch-pruning", peer_rows=(theirs,))
+    assert record.table()[0]["torch-pruning"] == "timed out" and record.table()[0]["its weights removed"] == "–"
+    assert record.summary.splitlines()[1] == "torch-pruning: 0 exact, 0 refused, 0 wrong, 0 failed, 1 timed out of 1"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_peer_prunes_what_it_can():
+    pytest.importorskip("torch_pruning", reason="the extra 'peers' is not installed")
+    rows = list(prune_peer.peer_rows([one for one in architectures() if one.name in ("plain", "GPT-2")], 0.5))
+    verdicts = {row.name: row.verdict for row in rows}
+    assert verdicts["plain"] == "exact" and rows[0].removed_weights > 0.6
+    assert verdicts["GPT-2"] != "exact"

@@ -27,6 +27,7 @@ from paifuser_lab.records import (
     Record,
     Sensitivity,
     SideBySide,
+    Staircase,
     TraceSummary,
 )  # fmt: skip
 
@@ -64,6 +65,10 @@ ROW = LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_
 POINT = AllocationPoint(
     name="all in int8", formats={"conv": "int8"}, around="fp32", loss=0.01, loss_error=0.002, latency_ms=1.0, size_bytes=10, recipe_steps=(),
 )  # fmt: skip
+STAIRCASE = Staircase(
+    likeness="convolution 3×3", machine="a machine", threads=1, torch_version="2", reads=(8, 16), makes=(8, 16, 24, 32),
+    ms=((1.0, 1.0, 1.9, 1.9), (2.0, 2.0, 3.9, 3.8)),
+)  # fmt: skip
 RECORDS = {
     "Allocation": Allocation(
         workload="net", machine="a machine", threads=1, unit="loss", axis="latency_ms", limits={"latency_ms": 2.0}, baseline_ms=2.0,
@@ -91,6 +96,7 @@ RECORDS = {
         rows=(LayerSensitivity(layer="a", kind="Linear", parameters=4, scores={"int8": {"quadratic": Estimate(value=0.1)}}),),
     ),
     "SideBySide": SideBySide(before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)),
+    "Staircase": STAIRCASE,
     "TraceSummary": TraceSummary(name="run.json", span_ms=3.0, events=2),
 }  # fmt: skip
 

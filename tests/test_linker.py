@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from paifuser_lab.errors import FileError
 from paifuser_lab.widgets import VIEWS
 from paifuser_lab.widgets.linker import front_end, linked
+from paifuser_lab.widgets.panel import Panel
 
 
 @pytest.fixture
@@ -55,4 +58,13 @@ def test_the_front_end_of_a_view_is_one_module_that_asks_for_nothing(view):
     for forbidden in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "@import", "url("):
         allowed = "http://www.w3.org/2000/svg" if forbidden == "http://" else ""
         assert forbidden not in (module + style).replace(allowed, ""), forbidden
-    assert len(module) < 190_000, "it is sent for every panel"
+    assert len(module) < 230_000, "it is sent for every panel"
+
+
+def test_a_style_reaches_and_replaces_only_panels_of_its_own_version():
+    module, style = front_end("workbench")
+    name = Panel("hardware")._anywidget_id
+    assert f'rendering(workbench, "{name}")' in module and ".pf-panel" not in style
+    rules = re.sub(r"@(?:media|container)[^{]*", "", style)
+    selectors = re.findall(r"(?:^|[{}])\s*([^{}@]+?)\s*(?=\{)", rules)
+    assert len(selectors) > 300 and [one for one in selectors if f".{name}" not in one] == []

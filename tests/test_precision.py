@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
+from paifuser_lab.doors import convert
 from paifuser_lab.errors import PaifuserError, RecipeError
 from paifuser_lab.weights import weights_hash
 
@@ -151,3 +152,87 @@ def test_models_of_the_zoo_run_in_bf16(name: str) -> None:
     work = lab.load(name)
     report = chosen(work, default="bf16").reports[0]
     assert 0 < report.relative_error < 0.1
+
+
+def test_a_layer_that_stays_in_fp32_keeps_its_weights_to_the_bit() -> None:
+    work = nested()
+    variant = chosen(work, default="bf16", layers={"c": "fp32"})
+    assert torch.equal(variant.module.c.weight, work.model.c.weight)
+
+
+class Told(nn.Module):
+    """Says what type it was given, and adds a layer norm, which autocast computes in fp32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.types: list[torch.dtype] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.line(x)
+        self.types.append(made.dtype)
+        return self.norm(made)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("amp-bf16", BF16), ("amp-fp16", FP16)])
+def test_under_autocast_weights_stay_and_operators_choose(name: str, dtype: torch.dtype) -> None:
+    work = Workload(nn.Sequential(Told(), Told()), torch.randn(3, 4))
+    variant = chosen(work, layers={"1": name})
+    x = work.inputs.args[0]
+    assert [part.types[-1] for part in variant.module] == [FP32, dtype]
+    assert all(torch.equal(one, other) for one, other in zip(variant.module.parameters(), work.model.parameters(), strict=True))
+    with torch.no_grad():
+        first = work.model[0](x)
+        with torch.autocast("cpu", dtype):
+            wanted = work.model[1](first)
+        second = variant.module[1](first)
+    assert second.dtype == FP32 and not torch.is_autocast_enabled("cpu")
+    assert torch.equal(second, wanted.float())
+    assert variant.recipe.label == f"1: {name}" and 0 < variant.reports[0].relative_error < 0.05
+
+
+def test_autocast_is_as_torch_has_it_to_the_bit() -> None:
+    work = lab.load("vit-s-tiny")
+    inputs = work.inputs.args[0]
+    with torch.no_grad(), torch.autocast("cpu", BF16):
+        wanted = work.model.eval()(inputs).float()
+    whole, plain = chosen(work, default="amp-bf16"), chosen(work, default="bf16")
+    assert torch.equal(whole.model(inputs), wanted)
+    assert torch.equal(copy.deepcopy(whole.module)(inputs), wanted)
+    assert whole.reports[0].relative_error < plain.reports[0].relative_error
+
+
+def test_parts_apart_inside_autocast_and_around_it() -> None:
+    work = Workload(nn.Sequential(Told(), Told(), Told()), torch.randn(3, 4))
+    inside = chosen(work, default="amp-bf16", layers={"1": "fp32", "2": "fp16"})
+    assert [part.types[-1] for part in inside.module] == [BF16, FP32, FP16]
+    around = chosen(work, default="bf16", layers={"1": "amp-fp16"})
+    assert [part.types[-1] for part in around.module] == [BF16, FP16, BF16]
+    assert torch.equal(around.module[1].line.weight, work.model[1].line.weight)
+    eight = chosen(work, default="amp-bf16", layers={"1.line": "int8"})
+    assert eight.module[1].line.format == "int8" and eight.reports[0].relative_error < 0.05
+
+
+def test_autocast_is_undone_and_an_error_inside_leaves_it() -> None:
+    work = nested()
+    recipe = Recipe().with_step({"precision": {"layers": {"b": "amp-bf16"}}})
+    on = lab.apply(work, recipe)
+    with pytest.raises(RuntimeError):
+        on.module.b(torch.randn(2, 5))
+    assert not torch.is_autocast_enabled("cpu")
+    off = lab.apply(work, recipe.with_step({"precision": {"layers": {"b": "fp32"}}}))
+    assert torch.equal(off.model(work.inputs.args[0]), work.output())
+
+
+def test_autocast_is_compiled_and_is_refused_by_exporters() -> None:
+    work = nested()
+    step: dict[str, Any] = {"precision": {"layers": {"b": "amp-bf16"}}}
+    with pytest.raises(PaifuserError, match="a part under autocast cannot be exported; choose bf16"):
+        lab.apply(work, Recipe([step, {"backend": {"name": "onnxruntime"}}]))
+    compiled = lab.apply(work, Recipe([step, {"backend": {"name": "inductor"}}]))
+    assert compiled.reports[-1].relative_error < 0.02
+
+
+def test_a_device_without_autocast_is_named() -> None:
+    with pytest.raises(PaifuserError, match="amp-bf16: torch has no autocast on meta; choose bf16"):
+        convert(nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32")

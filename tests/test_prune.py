@@ -26,7 +26,7 @@ EXACT = 1e-9
 
 
 def pruned(work: lab.Workload, **options) -> lab.Variant:
-    return lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5, **options}}]))
+    return lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5, "repair": [], **options}}]))
 
 
 def counted(model: nn.Module) -> int:

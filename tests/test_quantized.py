@@ -132,6 +132,7 @@ def test_the_product_that_a_gpu_has_gives_the_same_numbers(rows, inputs, outputs
     [
         (lambda: nn.Linear(33, 7), torch.randn(40, 33)),
         (lambda: nn.Linear(64, 7, bias=False), torch.randn(2, 3, 64)),
+        (lambda: nn.Linear(20, 30), torch.randn(2, 20)),
         (lambda: nn.Conv2d(4, 6, 3), torch.randn(1, 4, 9, 9)),
         (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2), torch.randn(1, 4, 5, 5)),
         (lambda: nn.Embedding(10, 7), torch.tensor([[1, 2, 9], [0, 0, 3]])),

@@ -72,6 +72,6 @@ def test_the_file_holds_the_roundings_and_whole_numbers(tmp_path):
     graph = onnx.load(tmp_path / "model.onnx").graph
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("QuantizeLinear") == 3, "what each of the int8 layers is given"
-    assert kinds.count("DequantizeLinear") == 3 + 4, "that again, and every layer's weight"
+    assert kinds.count("DequantizeLinear") == 3 + 4 + 1, "that again, every layer's weight, and the int8 linear layer's bias"
     held = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
     assert sorted(tuple(one.dims) for one in held if len(one.dims) > 1) == [(5, 32), (16, 1, 3, 3), (16, 3, 3, 3), (32, 16)]

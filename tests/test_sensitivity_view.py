@@ -19,7 +19,7 @@ from paifuser_lab._assets import asset
 from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT
-from paifuser_lab.formats import NAMES
+from paifuser_lab.formats import FLOATS, NAMES
 from paifuser_lab.records import Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.widgets.shown import CHOICES, Shown, parted
 from paifuser_lab.widgets.wire import packed
@@ -238,7 +238,7 @@ def endless(begun):
 def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
     begun = threading.Event()
     engine(endless(begun))
-    bench.session.look_at_sensitivity(seconds=1e6)
+    bench.session.look_at("sensitivity", seconds=1e6)
     assert begun.wait(PATIENCE)
     assert bench.state["status"] == "sensing" and bench.state["doing"] == "how much each layer matters, in seconds"
     ask(bench, do="stop")
@@ -249,7 +249,7 @@ def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
 def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
     begun = threading.Event()
     engine(endless(begun))
-    bench.session.look_at_sensitivity(seconds=1e6)
+    bench.session.look_at("sensitivity", seconds=1e6)
     assert begun.wait(PATIENCE)
     ask(bench, do="choose", step={"fold": {}})
     state = bench.wait(PATIENCE)
@@ -266,14 +266,14 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
     state = bench.wait(PATIENCE)
     assert state.error == "The loss is not known; give the workload a loss." and state.sensitivity is FOUND
     with pytest.raises(lab.PaifuserError, match="0 seconds are none"):
-        bench.session.look_at_sensitivity(seconds=0)
+        bench.session.look_at("sensitivity", seconds=0)
 
 
 def test_the_seconds_that_it_takes_are_counted(bench, engine):
     told = threading.Event()
     engine(lambda work, **options: FOUND if told.wait(PATIENCE) else None)
     end = bench.session.observe(lambda state: told.set() if state.status == "sensing" and state.done else None)
-    bench.session.look_at_sensitivity(seconds=5)
+    bench.session.look_at("sensitivity", seconds=5)
     assert bench.wait(PATIENCE).sensitivity is FOUND and told.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)
@@ -283,9 +283,10 @@ def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_o
     assert bench.state["choices"] == list(CHOICES) == ["", *NAMES]
     given = {"relu": "no weights", "norm": {"int8": "no channels"}}
     assert parted(given) == {"cannot": {"relu": "no weights"}, "cannot_in": {"norm": {"int8": "no channels"}}}
-    assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {"norm"}
+    assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {"norm", "conv"}
     reasons = bench.state["cannot_in"]["norm"]
-    assert set(reasons) == {name for name in NAMES if name.startswith("int")} and "BatchNorm2d" in reasons["int8"]
+    assert set(reasons) == set(NAMES) - set(FLOATS) and "BatchNorm2d" in reasons["int8"]
+    assert set(bench.state["cannot_in"]["conv"]) == {"fp8"}
 
 
 def test_layers_without_weights_have_no_choice_at_all():

@@ -231,7 +231,7 @@ def test_a_variant_is_saved_whole_and_replayed_to_the_same_hash(tmp_path: Path) 
     work = small()
     variant = lab.apply(work, Recipe(["fold", "layout"]))
     folder = variant.save(tmp_path / "out")
-    assert sorted(one.name for one in folder.iterdir()) == ["recipe.yaml", "weights.safetensors"]
+    assert {"recipe.yaml", "weights.safetensors"} < {one.name for one in folder.iterdir()}
     again = lab.apply(Workload(work.model, work.inputs), Recipe.load(folder / "recipe.yaml"))
     assert again.weights_hash == variant.weights_hash
     nn.init.zeros_(again.module.head.weight)

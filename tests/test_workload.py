@@ -257,6 +257,8 @@ def work():
     return lab.Workload(nn.Linear(3, 2), torch.ones(1, 3), name="mine")
 def model():
     return nn.Linear(3, 2)
+def batches():
+    return [(torch.ones(2, 3), torch.zeros(2))], [(torch.rand(2, 3), torch.zeros(2))]
 """
 
 
@@ -278,6 +280,15 @@ def test_a_function_gives_a_workload_or_a_pair(here: str) -> None:
     work = lab.load(f"{here}:pair", width=6)
     assert (work.name, work.inputs.tensors[0].shape) == ("pair", (1, 6))
     assert lab.load(f"{here}:work").name == "mine" and sys.path == path
+
+
+def test_data_can_be_another_functions(here: str) -> None:
+    work = lab.load(f"{here}:work", data=f"{here}:batches", seed=3)
+    again = lab.load(f"{here}:work", data=f"{here}:batches", seed=3)
+    assert work.train is not None and work.test is not None and again.test is not None
+    assert len(work.train) == 1 and torch.equal(work.test[0][0], again.test[0][0])
+    with pytest.raises(WorkloadError, match="returned Linear; as data, return a pair"):
+        lab.load(f"{here}:work", data=f"{here}:model")
 
 
 def test_a_function_gives_equal_weights_for_equal_seeds_and_leaves_chance_alone(here: str) -> None:

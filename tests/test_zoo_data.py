@@ -181,6 +181,17 @@ def test_accuracy_counts_over_all_batches() -> None:
     assert metrics.accuracy(lambda inputs: inputs, batches) == 0.75
 
 
+def test_hard_digits_are_the_digits_distorted_each_time_otherwise_and_the_same_for_a_seed() -> None:
+    (learned, judged), (again, _) = data.hard_digits(copies=2), data.hard_digits(copies=2)
+    assert learned[0][0].shape == (60, 1, 16, 16) and len(judged) == 12
+    assert all(torch.equal(one, other) for one, other in zip(learned[3], again[3], strict=True))
+    images, classes = judged[0]
+    assert torch.equal(classes[::2], classes[1::2])  # two of each
+    assert (images[::2] - images[1::2]).abs().flatten(1).mean(1).min() > 0.1
+    with pytest.raises(WorkloadError, match="does not fit"):
+        data.hard_digits(batch=100_000)
+
+
 def test_importing_the_zoo_imports_no_model() -> None:
     code = "import sys, paifuser_lab.zoo; print([name for name in sys.modules if name.startswith('paifuser_lab.zoo.')])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

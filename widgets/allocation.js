@@ -2,24 +2,32 @@
 
 import { allocationDots, allocationFrame, cardSpot } from "./allocation_layout.js";
 import { achievedMark, allocationGrid, allocationLegend, allocationMark, budgetMarks, chosenRing, frontierLines, pointedMarks, uniformLabels } from "./allocation_marks.js";
+import { pointRows } from "./allocation_prediction.js";
 import { formatWords, layerCount, pointFigures, unpackedAllocation } from "./allocation_table.js";
+import { BudgetForm } from "./budget_form.js";
 import { HoverCard, freshId, indexAfterKey, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
+import { unserved } from "./host.js";
+import { PredictionTable } from "./prediction_table.js";
 import { nearestDot } from "./roofline_layout.js";
 
 /** @typedef {import("./allocation_layout.js").AllocationDot} AllocationDot */
 /** @typedef {import("./allocation_table.js").AllocatedPoint} AllocatedPoint */
 
 const NONE = -1;
+const ALONE = "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place.";
+const IN_BENCH = "A click on a point makes its formats the recipe; what they really do is measured then.";
+const ALLOCATION_FOLLOWS = ["chosen", "state", "requests", "served"];
 
-/** @param {HTMLElement} root @param {import("./host.js").Host} _host @param {any} model @returns {import("./host.js").View} */
-export function allocation(root, _host, model) {
-  return new AllocationView(root, model);
+/** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
+export function allocation(root, host, model) {
+  return new AllocationView(root, host, model);
 }
 
 class AllocationView {
-  /** @param {HTMLElement} root @param {any} model */
-  constructor(root, model) {
+  /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
     this.model = model;
     this.id = freshId("allocation");
     this.table = unpackedAllocation({});
@@ -28,27 +36,32 @@ class AllocationView {
     /** @type {import("./allocation_layout.js").AllocationFrame | null} */
     this.frame = null;
     this.pointed = NONE;
-    this.told = NONE;
+    this.told = "";
+    this.drawn = "";
     /** @type {SVGElement[]} */
     this.marks = [];
     this.title = h("h2", {});
     this.reason = h("p", { class: "pf-note" });
     this.legend = h("div", {});
+    this.empty = h("p", { class: "pf-empty" });
     this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg" });
     this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.card = new HoverCard(this.plot);
     this.taken = h("div", { class: "pf-taken", role: "status" });
+    this.prediction = new PredictionTable("the chosen point, predicted and achieved");
     this.notes = h("div", { class: "pf-allocation-notes" });
+    this.budget = new BudgetForm((budget) => this.host.ask({ do: "allocation", ...budget }));
     const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.reason), this.legend);
-    root.append(h("section", { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" }, head, this.plot, this.taken, this.notes));
+    this.both = h("div", { class: "pf-allocation-both" }, this.plot, this.taken);
+    root.append(h("section", { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" }, head, this.budget.element, this.empty, this.both, this.notes));
     this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
 
   listen() {
-    this.onChosen = () => this.mark();
-    this.model.on("change:chosen", this.onChosen);
+    this.onChange = () => this.follow();
+    for (const name of ALLOCATION_FOLLOWS) this.model.on(`change:${name}`, this.onChange);
     set(this.drawing, {
       onpointermove: (event) => this.point(this.under(/** @type {PointerEvent} */ (event))),
       onpointerleave: () => this.point(NONE),
@@ -62,24 +75,55 @@ class AllocationView {
   /** @param {any} data */
   show(data) {
     this.table = unpackedAllocation(data);
-    this.pointed = this.told = NONE;
+    this.pointed = NONE;
+    this.told = "";
     const { isKnown, title, reason, notes } = this.table;
     fresh(this.title, title || "A number format for each layer");
-    fresh(this.reason, isKnown ? reason : "Nobody has planned it yet.");
+    fresh(this.reason, isKnown && reason);
     fresh(this.legend, isKnown && allocationLegend(this.table));
     fresh(this.notes, ...notes.map((note) => h("p", { class: "pf-note" }, note)));
-    this.plot.hidden = this.taken.hidden = !isKnown;
+    this.both.hidden = !isKnown;
     this.draw(this.plot.clientWidth);
+    this.drawn = "";
+    this.follow();
   }
 
   destroy() {
     this.release();
-    this.model.off("change:chosen", this.onChosen);
+    for (const name of ALLOCATION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
   }
 
-  /** @returns {number} */
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return unserved(this.model).some((one) => one.do === "allocation") || this.model.get("state")?.status === "planning";
+  }
+
+  /** In the workbench what the recipe has, or what was asked for since. @returns {number} */
   get chosen() {
-    return this.model.get("chosen") ?? NONE;
+    const asked = /** @type {any[]} */ (unserved(this.model)).filter((one) => one.do === "allocate").at(-1);
+    return asked?.point ?? this.model.get("state")?.allocated ?? this.model.get("chosen") ?? NONE;
+  }
+
+  /** What is chosen, planned or measured may have changed; nothing where none of it did. */
+  follow() {
+    const { isBeingFound, isInBench } = this;
+    const key = JSON.stringify([this.chosen, isBeingFound, isInBench, this.waiting]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.budget.element.hidden = !isInBench;
+    this.budget.show(isBeingFound, this.table.isKnown);
+    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has planned yet which number format each layer could have.");
+    this.empty.hidden = this.table.isKnown;
+    this.mark();
+  }
+
+  /** What stands for what the chosen point really does, until that is known. */
+  get waiting() {
+    const status = this.model.get("state")?.status ?? "idle";
+    return this.isInBench && status !== "idle" && status !== "planning" ? "being measured …" : "";
   }
 
   /** @param {number} width */
@@ -116,21 +160,23 @@ class AllocationView {
     set(this.drawing, { "aria-activedescendant": pointed && `${this.id}-${this.pointed}` });
     if (pointed) this.card.show(cardSpot(dots, this.pointed, frame.width), pointed.name, this.line(pointed), pointFigures(table, pointed));
     else this.card.hide();
+    this.taken.hidden = !chosen;
     if (chosen) this.tell(chosen);
   }
 
   /** What is chosen, in figures and formats. @param {AllocatedPoint} point */
   tell(point) {
-    if (this.told === point.index) return;
-    this.told = point.index;
-    const figures = pointFigures(this.table, point).map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`));
+    this.prediction.show(pointRows(this.table, point), this.waiting);
+    const key = `${point.index} ${this.isInBench}`;
+    if (this.told === key) return;
+    this.told = key;
     const chips = Object.entries(point.counts).map(([format, count]) => h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))));
     fresh(
       this.taken,
       h("h3", {}, point.name, h("small", {}, point.isPlanned ? "the plan's choice" : "chosen")),
-      h("p", { class: "pf-readout" }, ...figures),
+      this.prediction.element,
       h("ul", { class: "pf-format-chips" }, ...chips, point.around !== "fp32" && h("li", { class: "pf-note" }, `${point.around} between them`)),
-      h("p", { class: "pf-note" }, "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place."),
+      h("p", { class: "pf-note" }, this.isInBench ? IN_BENCH : ALONE),
     );
   }
 
@@ -145,8 +191,11 @@ class AllocationView {
   /** @param {number} index */
   choose(index) {
     if (index === NONE || index === this.chosen) return;
-    this.model.set("chosen", index);
-    this.model.save_changes();
+    if (this.isInBench) this.host.ask({ do: "allocate", point: index });
+    else {
+      this.model.set("chosen", index);
+      this.model.save_changes();
+    }
     this.mark();
   }
 

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { allocationDots, allocationFrame, cardSpot, lineNames, lossLimitText, steppedPath, uniformNames } from "./allocation_layout.js";
+import { pointRows } from "./allocation_prediction.js";
 import { amountText, formatWords, layerCount, lostQuantity, pointFigures, unpackedAllocation } from "./allocation_table.js";
+import { errorText } from "./prediction_table.js";
 import { overlap } from "./room.js";
 
 const floats = (/** @type {number[]} */ ...values) => new DataView(Float32Array.from(values).buffer);
@@ -39,6 +41,17 @@ test("a point tells what was predicted and what was achieved, and says nothing o
   ]);
   assert.deepEqual(pointFigures(table, table.points[4]).map(([value]) => value), ["4 ms", "1.00 ×", "0", "40 MB"]);
   assert.deepEqual(pointFigures(table, allInt8).filter(([, name]) => name.includes("achieved")).length, 2, "a loss that nobody measured is not told");
+});
+
+test("what was predicted stands beside what was achieved, with the error of the prediction", () => {
+  const rows = pointRows(table, planned);
+  assert.deepEqual(rows.map((row) => row.name), ["latency", "speed-up", "rise of the loss", "size", "metric"]);
+  assert.deepEqual(rows.map((row) => row.predicted), ["3 ms", "1.33 ×", "1e-3 ± 1e-4", "20 MB", ""]);
+  assert.deepEqual(rows.map((row) => row.achieved), ["3.2 ms", "1.25 ×", "−1e-4 ± 2e-4", "20 MB", "0.9876"], "4 of 5 ms are 3.2 of the plan's 4");
+  assert.deepEqual(rows.map((row) => row.error), ["+6.7%", "−6.3%", "−1.1e-3", "0%", ""]);
+  assert.ok(pointRows(table, first).every((row) => !row.achieved && !row.error));
+  assert.equal(pointRows(table, allInt8)[2].achieved, "", "a loss that nobody measured is not told");
+  assert.deepEqual([1, 1.0004, 0.9, 1.5, NaN, Infinity].map(errorText), ["0%", "0%", "−10%", "+50%", "", ""]);
 });
 
 test("formats are counted in words", () => {

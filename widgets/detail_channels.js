@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { unserved } from "./host.js";
 import { ChannelChoice } from "./importance_gesture.js";
 import { unpackedImportance } from "./importance_table.js";
+import { isSameData } from "./stamp.js";
 
 const DETAIL_HEIGHT = 150;
 
@@ -13,7 +14,7 @@ export class DetailChannels {
     this.model = model;
     this.data = /** @type {any} */ (null);
     this.choice = new ChannelChoice(host, model, onKept, DETAIL_HEIGHT);
-    this.element = h("section", { class: "pf-detail-channels", hidden: true }, h("h4", {}, "How much its channels matter"), this.choice.element);
+    this.element = h("section", { class: "pf-detail-channels", hidden: true }, h("h4", {}, "How much its channels matter"), this.choice.element, this.choice.foretold.element);
   }
 
   get isKnown() {
@@ -27,7 +28,8 @@ export class DetailChannels {
 
   /** @param {any} data a packed importance; undefined where nobody has looked */
   show(data) {
-    if (this.data === (data ?? null)) return;
+    this.choice.follow();
+    if (isSameData(this.data, data ?? null)) return;
     this.data = data ?? null;
     this.choice.take(unpackedImportance(this.data));
     this.hide();

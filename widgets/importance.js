@@ -2,6 +2,9 @@
 
 import { fresh, h, set } from "./dom.js";
 import { unserved } from "./host.js";
+import { removedShares } from "./cut_choice.js";
+import { widthsAfter } from "./cut_cost.js";
+import { GroupCard } from "./group_card.js";
 import { ChannelChoice } from "./importance_gesture.js";
 import { importanceLine, unpackedImportance } from "./importance_table.js";
 import { KeptBars } from "./kept_bars.js";
@@ -11,8 +14,8 @@ export function importance(root, host, model) {
   return new ImportanceView(root, host, model);
 }
 
-const [TALL, LOW] = [300, 210]; // in pixels: the workbench has more room
-const FOLLOWED = ["state", "requests", "served", "kept"];
+const [TALL, LOW] = [230, 210]; // in pixels: the workbench has more room
+const FOLLOWED = ["state", "requests", "served", "kept", "views"];
 
 class ImportanceView {
   /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model */
@@ -34,8 +37,9 @@ class ImportanceView {
       onSettle: (threshold, kept) => this.one.settleAll(threshold, kept),
     });
     this.heading = h("h3", {});
-    const left = h("div", { class: "pf-importance-one" }, this.heading, this.one.element);
-    const right = h("div", { class: "pf-importance-all" }, h("h3", {}, "All layers"), this.bars.element);
+    this.group = new GroupCard((layer) => this.host.select(layer));
+    const left = h("div", { class: "pf-importance-one" }, this.heading, this.one.element, this.group.element);
+    const right = h("div", { class: "pf-importance-all" }, this.one.foretold.element, h("h3", {}, "All layers"), this.bars.element);
     this.both = h("div", { class: "pf-importance-both" }, left, right);
     const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.line));
     root.append(h("section", { class: "pf-view pf-importance", "aria-label": "importance of channels" }, head, this.empty, this.both, this.unit, this.said, this.find));
@@ -73,6 +77,7 @@ class ImportanceView {
     fresh(this.heading, this.layer, row >= 0 && h("small", {}, this.table.kind[row]));
     this.one.choose(this.layer);
     this.bars.select(this.layer);
+    this.showGroup();
   }
 
   destroy() {
@@ -87,6 +92,17 @@ class ImportanceView {
     return layers.find((_, row) => sorted[row].value.length > 1 && !isAnswer[row]) ?? layers[0] ?? "";
   }
 
+  /** What goes together with the layer's channels, as far as somebody has looked. */
+  showGroup() {
+    const { coupling, cost } = this.one.foretold;
+    this.group.element.hidden = !coupling.isKnown || !this.table.isKnown;
+    if (this.group.element.hidden) return;
+    const places = coupling.made.get(this.layer) ?? [];
+    const kept = cost ? widthsAfter(cost, removedShares(this.model, this.table, null)) : [];
+    if (places.length) this.group.show(places.map((place) => coupling.groups[place]), places.map((place) => kept[place]), this.layer);
+    else this.group.say("Its channels were in no group: nothing of it was seen to run, or it makes none.");
+  }
+
   get isInBench() {
     return Boolean(this.model.get("state"));
   }
@@ -99,6 +115,7 @@ class ImportanceView {
   follow() {
     this.one.follow();
     this.bars.show(this.table, this.one.kept);
+    this.showGroup();
     const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
     const key = JSON.stringify([isBeingFound, this.isInBench, isKnown]);
     if (key === this.drawn) return;

@@ -1,5 +1,6 @@
 /** The threshold of one layer, told to Python: live ten times a second at most, and for good where the gesture ends. */
 
+import { ForetoldTable } from "./foretold_table.js";
 import { keptChannels, removedRatio, thresholdOf } from "./importance_choice.js";
 import { unpackedImportance } from "./importance_table.js";
 import { seldom } from "./seldom.js";
@@ -27,6 +28,9 @@ export class ChannelChoice {
     this.own = new Map();
     this.live = seldom(LIVE_EVERY_MS, (told) => this.send(told));
     this.chart = new ThresholdChart({ onLive: (threshold, kept) => this.tell(threshold, kept), onSettle: (threshold, kept) => this.settle(threshold, kept) }, height);
+    this.foretold = new ForetoldTable(model);
+    /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
+    this.cut = null;
     this.element = this.chart.element;
   }
 
@@ -34,6 +38,7 @@ export class ChannelChoice {
   take(table) {
     this.table = table;
     this.own.clear();
+    this.cut = null;
     this.follow();
   }
 
@@ -46,6 +51,7 @@ export class ChannelChoice {
   /** What is kept may have changed. */
   follow() {
     this.kept = keptChannels(this.model, this.table);
+    this.foretell(this.cut);
     this.draw();
   }
 
@@ -54,6 +60,7 @@ export class ChannelChoice {
     this.kept = kept;
     this.takeOver(threshold);
     this.live.tell({ layer: "", threshold, kept: sum(kept) });
+    this.foretell({ layer: "", threshold });
     this.draw();
   }
 
@@ -92,6 +99,7 @@ export class ChannelChoice {
   /** @param {number} threshold @param {number} kept */
   tell(threshold, kept) {
     this.live.tell({ layer: this.layer, threshold, kept });
+    this.foretell({ layer: this.layer, ratio: removedRatio(this.table, this.row, kept) });
     this.kept = this.kept.with(this.row, kept);
     this.onKept(this.row, kept);
   }
@@ -110,6 +118,15 @@ export class ChannelChoice {
     this.live.drop();
     this.model.set("live", {});
     this.host.ask(request);
+    this.foretell(null);
+  }
+
+  /** @param {import("./cut_choice.js").Cut | null} cut what is under the hand */
+  foretell(cut) {
+    this.cut = cut;
+    this.foretold.take();
+    this.foretold.show(this.table, cut);
+    this.chart.tell(this.foretold.line);
   }
 
   /** @param {{ layer: string, threshold: number, kept: number }} told */

@@ -4,10 +4,13 @@ import { watchConnection } from "./connection.js";
 import { h } from "./dom.js";
 import { hostOf } from "./host.js";
 
-/** @param {import("./host.js").MakeView} makeView @returns {(given: { model: any, el: HTMLElement }) => () => void} */
-export function rendering(makeView) {
+/**
+ * @param {import("./host.js").MakeView} makeView @param {string} styleName the class that the panel's style is for
+ * @returns {(given: { model: any, el: HTMLElement }) => () => void}
+ */
+export function rendering(makeView, styleName) {
   return ({ model, el }) => {
-    const root = h("div", { class: "pf-panel", "data-lm-suppress-shortcuts": "true" });
+    const root = h("div", { class: `pf-panel ${styleName}`, "data-lm-suppress-shortcuts": "true" });
     el.append(root);
     const view = makeView(root, hostOf(model), model);
     const show = () => view.show(model.get("data"));

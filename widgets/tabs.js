@@ -1,5 +1,6 @@
 /** The tabs of the workbench: the layer table first, then whatever views there is data for. */
 
+import { allocation } from "./allocation.js";
 import { comparison } from "./comparison.js";
 import { curve } from "./curve.js";
 import { fresh, h } from "./dom.js";
@@ -10,6 +11,7 @@ import { roofline } from "./roofline.js";
 import { roving } from "./roving.js";
 import { sensitivity } from "./sensitivity.js";
 import { sideBySide } from "./side_by_side.js";
+import { isSameData } from "./stamp.js";
 
 /** @typedef {import("./host.js").View} View */
 
@@ -19,6 +21,7 @@ import { sideBySide } from "./side_by_side.js";
  */
 const TAB_VIEWS = {
   sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
+  allocation: { label: "Frontier", make: allocation, isWide: true },
   "importance": { label: "Importance", make: importance, isWide: true },
   roofline: { label: "Roofline", make: roofline },
   comparison: { label: "Comparison", make: comparison, isWide: true },
@@ -125,7 +128,7 @@ export class BenchTabs {
       view = TAB_VIEWS[name].make(this.page.get(name) ?? this.addPage(name), this.host, this.model);
       this.views.set(name, view);
     }
-    if (this.given.get(name) === this.data[name]) return;
+    if (this.given.has(name) && isSameData(this.given.get(name), this.data[name])) return;
     this.given.set(name, this.data[name]);
     view.show(this.data[name]);
     view.select?.(this.host.selected());

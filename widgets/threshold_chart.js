@@ -1,6 +1,6 @@
 /** The channels of one layer as bars, the most important first, and a threshold that is dragged, or moved by keys. */
 
-import { onWidth } from "./chart.js";
+import { freshId, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
 import { bandPath, barsPath, channelFrame, channelTicks, heightAt, keptText, leftOf, thresholdText, valueAt, whiskerPath } from "./importance_layout.js";
 import { canLose, countAbove, keptAbove, thresholdKeeping } from "./importance_table.js";
@@ -26,10 +26,11 @@ export class ThresholdChart {
     this.frame = channelFrame(300, height, { value: new Float32Array(), error: new Float32Array() });
     this.waiting = 0;
     this.said = h("p", { class: "pf-channels-said" });
-    this.drawing = s("svg", { class: "pf-svg pf-channels-svg", role: "slider", tabindex: "0", "aria-orientation": "vertical" });
+    this.further = h("p", { class: "pf-channels-said", id: freshId("further"), hidden: true });
+    this.drawing = s("svg", { "aria-describedby": this.further.id, class: "pf-svg pf-channels-svg", role: "slider", tabindex: "0", "aria-orientation": "vertical" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.note = h("p", { class: "pf-note" });
-    this.element = h("div", { class: "pf-channels" }, this.said, this.plot, this.note);
+    this.element = h("div", { class: "pf-channels" }, this.said, this.further, this.plot, this.note);
     this.axes = s("g", { class: "pf-overlay" });
     this.keptBars = s("path", { class: "pf-channel-kept" });
     this.goneBars = s("path", { class: "pf-channel-gone" });
@@ -57,10 +58,17 @@ export class ThresholdChart {
     this.threshold = threshold;
     const has = row >= 0 && table.sorted[row]?.value.length > 0;
     this.plot.hidden = this.said.hidden = !has;
+    this.further.hidden = !has || !this.further.textContent;
     fresh(this.note, row >= 0 && table.note[row]);
     this.note.hidden = !this.note.textContent;
     if (isOther) this.draw(this.plot.clientWidth);
     else this.place();
+  }
+
+  /** What else there is to say of where the line is. @param {string} text */
+  tell(text) {
+    if (this.further.textContent !== text) fresh(this.further, text);
+    this.further.hidden = !text || this.plot.hidden;
   }
 
   destroy() {

@@ -46,6 +46,11 @@ export function float32s(view) {
   return new Float32Array(aligned(view));
 }
 
+/** @param {DataView} view @returns {Float64Array} */
+export function float64s(view) {
+  return new Float64Array(aligned(view));
+}
+
 /** @param {DataView} view @returns {Int32Array} */
 export function int32s(view) {
   return new Int32Array(aligned(view));

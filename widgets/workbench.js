@@ -119,7 +119,7 @@ class Bench {
 
   drawViews() {
     const views = this.model.get("views");
-    this.tabs.show({ sensitivity: NOT_YET_FOUND, importance: NOT_YET_FOUND, ...views });
+    this.tabs.show({ sensitivity: NOT_YET_FOUND, importance: NOT_YET_FOUND, allocation: NOT_YET_FOUND, ...views });
     this.channels.show(views?.importance);
     this.addColumns();
   }

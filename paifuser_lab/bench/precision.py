@@ -24,6 +24,7 @@ MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "swin-t", "bert-base")
 PEERS = ("inductor", "onnxruntime", "openvino", "nncf")
 EQUAL = 1.1  # errors that differ by less are the same: they are of one example
 INT8: dict[str, Any] = {"precision": {"default": "int8"}}
+INT8_SUMS: dict[str, Any] = {"precision": {"default": "int8", "sums": "int8"}}
 BF16: dict[str, Any] = {"precision": {"default": "bf16"}}
 
 
@@ -140,11 +141,14 @@ def _variants(work: Workload) -> tuple[dict[str, Variant], dict[str, str]]:
 
 def _recipes() -> Iterator[list[dict[str, Any]]]:
     yield [INT8]
+    yield [INT8_SUMS]
     yield ["fold", BF16]  # type: ignore[list-item]
     for count in thread_choices():
         yield [INT8, {"backend": {"name": "openvino", "threads": count}}]
         yield [{"backend": {"name": "openvino", "threads": count, "bf16": True}}]
         yield [INT8, {"backend": {"name": "openvino", "threads": count, "bf16": True}}]
+        yield [INT8_SUMS, {"backend": {"name": "openvino", "threads": count, "bf16": True}}]
+        yield [INT8_SUMS, {"backend": {"name": "onnxruntime", "threads": count}}]
 
 
 def _candidates(work: Workload, name: str, variant: Variant) -> Iterator[Candidate]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +15,11 @@ from ..recipe import Recipe
 from ..records import Record
 from ..variant import apply
 from ..workload import Workload
-from .masking import gap, masked
+from .prune_peer import PEERS, peer_rows, torch_pruning
+from .prune_rows import PruneRow, counts, judged
 from .prune_zoo import Architecture, architectures
 
-EXACT = 1e-9  # the answers are compared in float64
 DEPTHS = (100, 300, 1000)
-
-
-class PruneRow(Record):
-    """One architecture: what was reached, and how far the answer is from that with zeros."""
-
-    name: str
-    verdict: Literal["exact", "refused", "wrong"]
-    removed_channels: float = 0.0
-    removed_weights: float = 0.0
-    error: float = 0.0
-    seconds: float
-    note: str = ""
 
 
 class PruneBench(Record):
@@ -42,6 +29,8 @@ class PruneBench(Record):
     ratio: float
     rows: tuple[PruneRow, ...]
     layers_to_seconds: dict[int, float]
+    peer: str = ""
+    peer_rows: tuple[PruneRow, ...] = ()
 
     @property
     def title(self) -> str:
@@ -51,14 +40,16 @@ class PruneBench(Record):
     @property
     def summary(self) -> str:
         """How many of each, and how the time grows."""
-        counts = {verdict: sum(row.verdict == verdict for row in self.rows) for verdict in ("exact", "refused", "wrong")}
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        told = counts(self.rows, ("exact", "refused", "wrong"))
         slowest = max((row.seconds for row in self.rows), default=0.0)
         grown = ", ".join(f"{layers:,} layers {seconds:.1f} s" for layers, seconds in self.layers_to_seconds.items())
-        return f"{told} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
+        ours = f"{told} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
+        every = counts(self.peer_rows, ("exact", "refused", "wrong", "failed", "timed out"))
+        return f"{ours}\n{self.peer}: {every} of {len(self.peer_rows)}" if self.peer else ours
 
     def table(self) -> list[dict[str, str]]:
-        """A row an architecture."""
+        """A row an architecture, the peer beside it."""
+        beside = {row.name: row for row in self.peer_rows}
         return [
             {
                 "model": row.name,
@@ -67,14 +58,26 @@ class PruneBench(Record):
                 "weights removed": f"{row.removed_weights:.0%}",
                 "error": f"{row.error:.0e}",
                 "seconds": f"{row.seconds:.2f}",
+                **(_beside(self.peer, beside[row.name]) if row.name in beside else {}),
                 "note": row.note,
             }
             for row in self.rows
         ] or [{"model": "nothing was measured"}]
 
 
-def bench(names: Sequence[str] = (), *, ratio: float = 0.5, depths: Sequence[int] = DEPTHS) -> PruneBench:
+def _beside(peer: str, row: PruneRow) -> dict[str, str]:
+    removed = f"{row.removed_weights:.0%}" if row.verdict in ("exact", "wrong") else "–"
+    return {peer: row.verdict, "its weights removed": removed, "its seconds": f"{row.seconds:.2f}", "its note": row.note}
+
+
+def bench(
+    names: Sequence[str] = (), *, ratio: float = 0.5, depths: Sequence[int] = DEPTHS, peer: str | None = None
+) -> PruneBench:
     """Prune every architecture, or those whose names have one of these words in them, and networks of growing depth."""
+    if peer not in (None, *PEERS):
+        raise MeasureError(f"'{peer}' is no peer in pruning; there is {', '.join(PEERS)}.")
+    if peer is not None:
+        torch_pruning()
     chosen = [one for one in architectures() if not names or any(word.lower() in one.name.lower() for word in names)]
     rows: list[PruneRow] = []
     with threads(1), progress("architectures", len(chosen)) as shown:  # so small that a second one would only be waited for
@@ -82,7 +85,24 @@ def bench(names: Sequence[str] = (), *, ratio: float = 0.5, depths: Sequence[int
             rows.append(_row(one, ratio))
             shown.advance(doing=one.name)
         seconds = {layers: _seconds_of(_deep(layers), ratio) for layers in depths}
-    return PruneBench(machine=hardware().name, ratio=ratio, rows=tuple(rows), layers_to_seconds=seconds)
+        beside = _peer_rows(chosen, ratio) if peer else ()
+    return PruneBench(
+        machine=hardware().name,
+        ratio=ratio,
+        rows=tuple(rows),
+        layers_to_seconds=seconds,
+        peer=peer or "",
+        peer_rows=beside,
+    )
+
+
+def _peer_rows(chosen: Sequence[Architecture], ratio: float) -> tuple[PruneRow, ...]:
+    rows = []
+    with progress("the peer's architectures", len(chosen)) as shown:
+        for row in peer_rows(chosen, ratio):
+            rows.append(row)
+            shown.advance(doing=row.name)
+    return tuple(rows)
 
 
 def _row(architecture: Architecture, ratio: float) -> PruneRow:
@@ -92,33 +112,11 @@ def _row(architecture: Architecture, ratio: float) -> PruneRow:
         variant = apply(work, _recipe(ratio))
     except PaifuserError as problem:
         return PruneRow(name=work.name, verdict="refused", seconds=time.perf_counter() - began, note=str(problem))
-    seconds = time.perf_counter() - began
-    try:
-        error = gap(masked(work.model, variant.module), variant.module, work.inputs)
-    except MeasureError as problem:
-        return PruneRow(name=work.name, verdict="wrong", error=float("inf"), seconds=seconds, note=str(problem))
-    return PruneRow(
-        name=work.name,
-        verdict="exact" if error < EXACT else "wrong",
-        removed_channels=1 - _channels(variant.module) / _channels(work.model),
-        removed_weights=1 - _weights(variant.module) / _weights(work.model),
-        error=error,
-        seconds=seconds,
-        note=next((note for note in variant.notes[1:]), ""),
-    )
+    return judged(work, variant.module, time.perf_counter() - began, next((note for note in variant.notes[1:]), ""))
 
 
 def _recipe(ratio: float) -> Recipe:
     return Recipe([{"prune": {"ratio": ratio}}])
-
-
-def _channels(model: nn.Module) -> int:
-    """Rows of every matrix and kernel."""
-    return sum(weight.shape[0] for weight in model.parameters() if weight.ndim > 1)
-
-
-def _weights(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters())
 
 
 class _Deep(nn.Module):

@@ -8,14 +8,21 @@ grouping.py    classes of atoms as groups of channels
 following.py   numbers that layers keep about their width
 narrow_attention.py  torch's attention with fewer heads
 cutting.py     removing units, or setting them to zero
+remembering.py the same cut of a fresh model, from what the first one took
 proving.py     a cut model against the same model with zeros
+foretelling.py what fewer channels would cost, before any is cut
 choosing.py    which units go
+multiplying.py what the model multiplies, with the atoms along each size
+costs/         parameters, FLOPs and whatever else, by the widths of groups
+reaching.py    widths with which a cost is reached
 scores.py      how much a unit matters
 """
 
 from __future__ import annotations
 
 from .cutting import cut, mask
+from .foretelling import cut_cost
 from .grouping import Structure, channel_groups, couple
+from .remembering import cut_again, cut_and_tell
 
-__all__ = ["Structure", "channel_groups", "couple", "cut", "mask"]
+__all__ = ["Structure", "channel_groups", "couple", "cut", "cut_again", "cut_and_tell", "cut_cost", "mask"]

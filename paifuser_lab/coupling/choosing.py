@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor, gcd
+from math import ceil, floor, gcd
 
 import numpy
 
@@ -10,7 +10,7 @@ from ..records import ChannelGroup
 from .grouping import Structure
 from .scores import Scores
 
-LEAST_KEPT = 0.1  # of a group, where groups are compared with each other
+LEAST_KEPT = 0.1  # of a group, where groups are compared with each other: scores do not see that a layer without channels passes nothing on
 
 
 def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
@@ -19,6 +19,13 @@ def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
     if group.width >= 2 * step:
         return min(group.width, max(step, step * floor(group.width * share / step + 0.5)))
     return min(group.width, max(1, floor(group.width * share + 0.5)))
+
+
+def rungs(group: ChannelGroup, round_to: int, fewest: int) -> tuple[int, ...]:
+    """The numbers of units, falling, that a group may be left with: as `kept_units` would leave it, and no fewer than `fewest`."""
+    step = round_to // gcd(round_to, group.unit)
+    step = step if group.width >= 2 * step else 1
+    return tuple(kept for kept in range(step * ceil(group.width / step) - step, 0, -step) if kept >= fewest)
 
 
 def least(structure: Structure, index: int, scores: Scores, kept: int) -> set[int]:

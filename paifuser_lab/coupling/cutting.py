@@ -20,7 +20,7 @@ def cut(model: nn.Module, structure: Structure, removed: set[int], left_alone: I
         for span in structure.spans:
             stays = kept[span.start : span.stop]
             if span.weight and not stays.all():
-                _shorten(weights[span.weight], span.dimension, torch.from_numpy(numpy.flatnonzero(stays)))
+                shorten(weights[span.weight], span.dimension, torch.from_numpy(numpy.flatnonzero(stays)))
     follow(model, structure, kept, frozenset(left_alone))
 
 
@@ -38,7 +38,7 @@ def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
                 weights[span.weight].index_fill_(span.dimension, gone, 0)
 
 
-def _shorten(weight: Tensor, dim: int, places: Tensor) -> None:
-    """In place, so that ties and whoever else holds the weight stay as they are."""
+def shorten(weight: Tensor, dim: int, places: Tensor) -> None:
+    """Keep these places of a weight along one dimension; in place, so that ties and whoever else holds the weight stay as they are."""
     weight.data = weight.data.index_select(dim, places.to(weight.device))
     weight.grad = None

@@ -31,6 +31,11 @@ def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: froz
         for attribute, new in _own_attributes(module, named, by_value) if _is_torchs(module) else _users(module, by_value):
             if _key(layer, attribute) not in left_alone:
                 setattr(module, attribute, new)
+    follow_shapes(model)
+
+
+def follow_shapes(model: nn.Module) -> None:
+    """Set what torch's own layers keep of the shapes of their weights."""
     for module in model.modules():  # some are never called, only read
         if isinstance(module, nn.MultiheadAttention):
             narrow(module)

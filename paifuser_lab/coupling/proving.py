@@ -47,8 +47,8 @@ class _Trial:
 
     def __init__(self, model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted) -> None:
         self.structure, self.wanted, self.proven = structure, wanted, Proven()
-        self.model, self.inputs = _exact(model, inputs)
-        self.tolerance = TOLERANCE.get(_dtype(self.model), HALF_TOLERANCE)
+        self.model, self.inputs = exact_copy(model, inputs)
+        self.tolerance = TOLERANCE.get(format_of(self.model), HALF_TOLERANCE)
 
     def settle(self, groups: list[int]) -> None:
         """Accept these groups, or halves of them."""
@@ -80,7 +80,7 @@ class _Trial:
     def _expected(self, removed: set[int]) -> list[list[Tensor]]:
         masked = copy.deepcopy(self.model)
         mask(masked, self.structure, removed)
-        return [_answers(masked, given) for given in self.inputs]
+        return [answers_of(masked, given) for given in self.inputs]
 
     def _attempts(self, removed: set[int]) -> Iterator[tuple[str, ...]]:
         """Which attributes stay as they are: as before, then none, one, two …; the same number may stand for two things."""
@@ -95,7 +95,7 @@ class _Trial:
         cut(smaller, self.structure, removed, left_alone)
         try:
             for given, wanted in zip(self.inputs, expected, strict=True):
-                error = _error(wanted, _answers(smaller, given))
+                error = relative_gap(wanted, answers_of(smaller, given))
                 if not error <= self.tolerance:
                     return f"without it the answer differs by {error:.0e} from that with zeros"
         except Exception as error:
@@ -103,7 +103,7 @@ class _Trial:
         return None
 
 
-def _exact(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
+def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
     """A copy in float64 where that is cheap and runs, and the inputs to compare it on: as they are, and with their signs turned."""
     if sum(weight.numel() for weight in model.parameters()) <= MOST_DOUBLE:
         double = copy.deepcopy(model).double()
@@ -117,22 +117,22 @@ def _exact(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
 def _runs(model: nn.Module, inputs: Inputs) -> bool:
     """Whether the model takes such inputs and answers in numbers; whatever its code raises means that it does not."""
     try:
-        return all(bool(torch.isfinite(one).all()) for one in _answers(model, inputs) if one.is_floating_point())
+        return all(bool(torch.isfinite(one).all()) for one in answers_of(model, inputs) if one.is_floating_point())
     except Exception:
         return False
 
 
-def _dtype(model: nn.Module) -> torch.dtype:
+def format_of(model: nn.Module) -> torch.dtype:
     return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
 
 
-def _answers(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+def answers_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     given = inputs.clone()
     with running(model):
         return tensors_in(given(model))
 
 
-def _error(wanted: list[Tensor], got: list[Tensor]) -> float:
+def relative_gap(wanted: list[Tensor], got: list[Tensor]) -> float:
     """The relative L2 difference of the answers; infinite where their shapes differ."""
     if [one.shape for one in wanted] != [one.shape for one in got]:
         return float("inf")

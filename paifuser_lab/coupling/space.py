@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy
 import torch
@@ -18,6 +19,9 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from .atoms import FIXED, Atoms
+
+if TYPE_CHECKING:
+    from .multiplying import Product
 
 Label = Tensor  # of whole numbers, as large as its tensor
 Labels = tuple[Label, ...]
@@ -41,6 +45,7 @@ class Space:
         self.emitted: set[int] = set()
         self.consumed: set[int] = set()
         self.watched: list[Label] = []
+        self.multiplied: list[Product] = []
 
     def labels_of_constant(self, shape: Sequence[int], dims: Iterable[int]) -> Labels:
         """Labels for dimensions along which all values are equal: a smaller one would do as well."""

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..locate import watching
 from ..workload import Inputs, running
+from .multiplying import products_of
 from .rules import CONSTANTS, Call, results_of
 from .space import Labels, Space
 
@@ -32,6 +33,7 @@ def trace(model: nn.Module, inputs: Inputs) -> Space:
     for name, weight in (parameters | buffers).items():
         tracer.introduce(name, weight)
     _run(model, inputs, tracer)
+    tracer.is_counting = False  # another way through the model multiplies no more than this one
     turned = turned_of(inputs)
     if turned is not None and any(id(weight) not in tracer.read for weight in parameters.values()):
         with suppress(Exception):  # a model may refuse such inputs; what it does with them would only have told more
@@ -54,7 +56,7 @@ def turned_of(inputs: Inputs) -> Inputs | None:
 
 def _run(model: nn.Module, inputs: Inputs, tracer: _Tracer) -> None:
     given = inputs.clone()
-    with running(model), _by_single_operators(), watching(model, tracer.enter, tracer.leave), tracer:
+    with running(model), by_single_operators(), watching(model, tracer.enter, tracer.leave), tracer:
         answer = given(model)
     for leaf in tensors_in(answer):
         tracer.space.fix(tracer.known(leaf), ANSWER)
@@ -86,6 +88,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.waiting: dict[int, Call] = {}
         self.alive: list[Tensor] = []
         self.read: set[int] = set()
+        self.is_counting = True
         self.layers: list[str] = [""]
         self.entered: set[str] = {""}
         self.in_hand: dict[str, list[Labels]] = defaultdict(list)
@@ -134,14 +137,16 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
         name = func._schema.name.removeprefix("aten::")
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
-        if not made or not (name in CONSTANTS or any(self.known(leaf) for leaf in given)):
+        if not made:
             return result
-        layer = self.layers[-1]
+        call = Call(self.space, name, self.layers[-1], func, args, kwargs, made, self.known)
+        if not (name in CONSTANTS or any(self.known(leaf) for leaf in given)):
+            self._count(call)
+            return result
         if given and made[0] is given[0] and made[0].shape != before and name not in TURNS:
             self.space.fix(self.known(given[0]), f"operator '{name}' changes its shape in place")
             self._keep(made[0], ())
             return result
-        call = Call(self.space, name, layer, func, args, kwargs, made, self.known)
         if name in PUT_OFF and len(made) == 1 and made[0] is not given[0]:
             self.waiting[id(made[0])] = call
             self.alive.append(made[0])
@@ -155,10 +160,15 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.space.watch(labels)
             if labels:
                 self.in_hand[call.layer].append(labels)
+        self._count(call)
+
+    def _count(self, call: Call) -> None:
+        if self.is_counting:
+            self.space.multiplied += products_of(call)
 
 
 @contextmanager
-def _by_single_operators() -> Iterator[None]:
+def by_single_operators() -> Iterator[None]:
     """nn.TransformerEncoder and recurrences by their single operators instead of in one."""
     was_fast, had_onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
     torch.backends.mha.set_fastpath_enabled(False)

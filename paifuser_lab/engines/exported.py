@@ -147,8 +147,12 @@ def _exported(module: nn.Module, inputs: Inputs, *, open_batch: bool) -> tuple[P
     key = (weights_hash(module), answered, _signature(inputs), open_batch)
     if key not in _files:
         folder = tempfile.TemporaryDirectory(prefix="paifuser-onnx-")
-        with running(module):
-            names = export_onnx(module, inputs.clone(), Path(folder.name) / "model.onnx", open_batch=open_batch)
+        try:
+            with running(module):
+                names = export_onnx(module, inputs.clone(), Path(folder.name) / "model.onnx", open_batch=open_batch)
+        except StepError:
+            folder.cleanup()
+            raise
         _files[key] = folder, names
         while len(_files) > MOST_FILES:
             _files.popitem(last=False)[1][0].cleanup()

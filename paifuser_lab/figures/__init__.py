@@ -21,6 +21,7 @@ DRAWERS = {
     "Roofline": ".roofline:draw",
     "Sensitivity": ".sensitivity:draw",
     "SideBySide": ".side_by_side:draw",
+    "Staircase": ".staircase:draw",
     "TraceSummary": ".trace:draw",
 }
 

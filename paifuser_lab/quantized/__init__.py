@@ -2,23 +2,30 @@
 
 tensor.py         values that stay in int8 between layers
 int8.py           convolution and linear on oneDNN's operators
+fp8.py            linear layers that multiply in floating point of eight bits
 weights_only.py   few bits at rest, plain arithmetic
 calibration.py    the range of what a layer is given
 neighbours.py     which layer hands its answer on in int8
+sums/             sums and concatenations of what is in int8
 building.py       which formats a layer can have, and the layer that has one
 compensation/     what makes up for the error of rounding
+choosing.py       the layers that can, of those that are wanted
+learning/         layers that are rounded while they learn
+remembering.py    the same layers in a fresh model, without data
 """
 
 from __future__ import annotations
 
 from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
+from .choosing import possible
 from .compensation import Technique
 from .conversion import counting
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
 from .neighbours import outlets
 from .placing import Calibration, place, reasons_against, seen
+from .remembering import norms_of, place_again, remembered_of
 from .tensor import Int8Tensor
 
 __all__ = [
@@ -31,10 +38,14 @@ __all__ = [
     "Technique",
     "calibrate",
     "counting",
+    "norms_of",
     "obstacle",
     "outlets",
     "place",
+    "place_again",
+    "possible",
     "quantized_layer",
     "reasons_against",
+    "remembered_of",
     "seen",
 ]

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..formats import FLOATS, Quantized, Range, channel_of, format_of
+from ..formats import AUTOCAST, FLOATS, Quantized, Range, channel_of, format_of
+from .fp8 import Fp8Linear, device_obstacle, is_pointwise
 from .int8 import Int8Convolution, Int8Linear, paddings
 from .layer import QuantizedLayer
 from .weights_only import EmbeddingWeightsOnly, WeightsOnly
@@ -17,12 +18,12 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 def obstacle(layer: nn.Module, name: str) -> str | None:
     """Why a layer cannot run in a number format; None where it can."""
-    if name in FLOATS:
+    if name in FLOATS or name in AUTOCAST:
         return None
     if isinstance(layer, QuantizedLayer):
         return f"it is in {layer.format} already"
     if channel_of(layer) is None:
-        return f"a {type(layer).__name__} has no weight that could be whole numbers"
+        return f"a {type(layer).__name__} has no weight that could be rounded to few bits"
     weight = layer.weight
     if not isinstance(weight, torch.Tensor) or weight.dtype not in FLOATS.values():
         return f"its weight is {getattr(weight, 'dtype', type(weight).__name__)}"
@@ -30,7 +31,8 @@ def obstacle(layer: nn.Module, name: str) -> str | None:
         return "it has hooks or parametrizations of its own"
     if not bool(torch.isfinite(weight).all()):
         return "its weight holds a NaN or an infinity"
-    return _int8_obstacle(layer) if name == "int8" else _weights_obstacle(layer)
+    kinds = {"int8": _int8_obstacle, "fp8": _fp8_obstacle}
+    return kinds.get(name, _weights_obstacle)(layer)
 
 
 def _int8_obstacle(layer: Any) -> str | None:
@@ -42,6 +44,13 @@ def _int8_obstacle(layer: Any) -> str | None:
     return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"
 
 
+def _fp8_obstacle(layer: Any) -> str | None:
+    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D" or is_pointwise(layer)
+    if not is_linear:
+        return f"fp8 is for linear layers and for convolutions of single points, and it is a {type(layer).__name__}"
+    return device_obstacle(layer.weight.device)
+
+
 def _weights_obstacle(layer: Any) -> str | None:
     if isinstance(layer, nn.Embedding) and layer.max_norm is not None:
         return "it renormalises its weight at each call (max_norm)"
@@ -49,7 +58,9 @@ def _weights_obstacle(layer: Any) -> str | None:
 
 
 def quantized_layer(layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None) -> QuantizedLayer:
-    """The layer in whole numbers, rounded plainly where none are given; int8 needs the range of what the layer is given."""
+    """The layer in few bits, rounded plainly where no whole numbers are given; int8 needs the range of what the layer is given."""
+    if name == "fp8":
+        return Fp8Linear(layer)
     if name != "int8":
         format_of(name)
         kind = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly

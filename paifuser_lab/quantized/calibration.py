@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +42,16 @@ class _Spread:
 
 
 def calibrate(
-    model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], how: How = "min-max"
+    model: nn.Module,
+    runs: Iterable[Callable[[], Any]],
+    layers: Iterable[str],
+    how: How = "min-max",
+    *,
+    of: Literal["input", "answer"] = "input",
 ) -> dict[str, Range]:
-    """The range of each layer's input over the runs; a layer that was not reached has none."""
+    """The range of each layer's input, or answer, over the runs; a layer that was not reached has none."""
     runs, names = list(runs), set(layers)
+    show = _show_inputs if of == "input" else _show_answers
     spreads: dict[str, _Spread] = {}
 
     def widen(layer: str, given: Tensor) -> None:
@@ -56,25 +62,44 @@ def calibrate(
         if spreads[layer].high > spreads[layer].low:
             spreads[layer].count(given)
 
-    _show(model, runs, names, widen)
+    show(model, runs, names, widen)
     if how == "min-max":
         return {layer: Range(one.low, one.high) for layer, one in spreads.items()}
-    _show(model, runs, names, count)
+    show(model, runs, names, count)
     choose = _percentile if how == "percentile" else _least_error
     return {layer: choose(one) if one.counts is not None else Range(one.low, one.high) for layer, one in spreads.items()}
 
 
-def _show(model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Callable[[str, Tensor], None]) -> None:
+Take = Callable[[str, Tensor], None]
+
+
+def _show_inputs(model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take) -> None:
     """Hand over what the layers are given, run after run, before they can write into it."""
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         given = args[0] if args else next(iter(kwargs.values()), None)
-        if layer in layers and isinstance(given, Tensor) and given.is_floating_point() and given.numel():
+        if layer in layers and _has_numbers(given):
             take(layer, given.detach())
 
     for run in runs:
         with watching(model, enter, lambda layer, output: None):
             run()
+
+
+def _show_answers(model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take) -> None:
+    """Hand over what the layers answer, run after run, before others can write into it."""
+
+    def leave(layer: str, output: Any) -> None:
+        if layer in layers and _has_numbers(output):
+            take(layer, output.detach())
+
+    for run in runs:
+        with watching(model, lambda layer, args, kwargs: None, leave):
+            run()
+
+
+def _has_numbers(value: Any) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
 
 
 def _check(model: nn.Module, layer: str, given: Tensor) -> None:

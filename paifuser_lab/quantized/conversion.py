@@ -44,3 +44,10 @@ def from_steps(steps: Tensor, span: Range, dtype: torch.dtype) -> Tensor:
     """The numbers that steps stand for."""
     conversions["back"] += 1
     return steps.float().sub_(span.zero).mul_(span.scale).to(dtype)
+
+
+def through_steps(values: Tensor, span: Range) -> Tensor:
+    """Numbers as the steps leave them, by operators that compilers and exporters know."""
+    known, steps = torch.ops.quantized_decomposed, (span.scale, span.zero, 0, 255, torch.uint8)
+    rounded: Tensor = known.dequantize_per_tensor(known.quantize_per_tensor(values.float(), *steps), *steps)
+    return rounded.to(values.dtype)

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 
 from ..formats import Quantized, Range, quantize
 from . import arithmetic, int_mm  # noqa: F401 (the counter is told once)
-from .conversion import to_steps
+from .conversion import through_steps, to_steps
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
 
+WHOLE = 2**31  # whole numbers of 32 bits are below
 CONVOLVE = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 
 
@@ -26,6 +27,7 @@ class Outlet:
 
     span: Range | None = None
     clamp: tuple[float, float | None] | None = None  # (0, None) is relu
+    is_shared: bool = False  # others read it too, and are given what the steps leave of it
 
     @property
     def post_operation(self) -> tuple[str, list[float]]:
@@ -43,16 +45,24 @@ class Int8Layer(QuantizedLayer):
         super().__init__(layer, weight, "int8")
         self.span = span
         self.outlet = Outlet()
+        self.is_given_rounded = False  # to the range that it wants
 
     def forward(self, given: Tensor) -> Tensor:
         """A compiler or an exporter is shown the roundings, which it fuses itself; otherwise oneDNN computes."""
         if torch.compiler.is_compiling():
-            return self.product(*self._shown(given)).to(given.dtype)
+            return self._answered(self.product(*self._shown(given))).to(given.dtype)
         steps = self._steps(given)
         onward = self.outlet.span
         if onward is None or steps.device.type != "cpu":
-            return self.multiply(steps, 1.0, 0, given.dtype)
+            return self._answered(self.multiply(steps, 1.0, 0, given.dtype))
         return Int8Tensor(self.multiply(steps, onward.scale, onward.zero, torch.uint8), onward, given.dtype)
+
+    def _answered(self, made: Tensor) -> Tensor:
+        """Numbers, rounded where others read the rounding too."""
+        onward, clamp = self.outlet.span, self.outlet.clamp
+        if onward is None or not self.outlet.is_shared:
+            return made
+        return through_steps(made if clamp is None else made.clamp(*clamp), onward)
 
     def _steps(self, given: Tensor) -> Tensor:
         if isinstance(given, Int8Tensor):
@@ -61,10 +71,10 @@ class Int8Layer(QuantizedLayer):
 
     def _shown(self, given: Tensor) -> tuple[Tensor, Tensor]:
         """Input and weight through the roundings, as operators that compilers and exporters know."""
-        known, span = torch.ops.quantized_decomposed, (self.span.scale, self.span.zero, 0, 255, torch.uint8)
-        rounded = known.dequantize_per_tensor(known.quantize_per_tensor(given.float(), *span), *span)
+        rounded = given.float() if self.is_given_rounded else through_steps(given.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
-        return rounded, known.dequantize_per_channel(self.values, scales, zeros, 0, -128, 127, torch.int8)
+        weight = torch.ops.quantized_decomposed.dequantize_per_channel(self.values, scales, zeros, 0, -128, 127, torch.int8)
+        return rounded, weight
 
     @abstractmethod
     def product(self, given: Tensor, weight: Tensor) -> Tensor:
@@ -125,6 +135,7 @@ class Int8Linear(Int8Layer):
     def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
         self.is_transposed = not isinstance(layer, nn.Linear)
         super().__init__(layer, numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, 8), span)
+        self._has_whole_bias = False  # known when it is packed
         self.out_features: int = self.values.shape[0]
         self.in_features: int = self.values.shape[1]
 
@@ -134,7 +145,18 @@ class Int8Linear(Int8Layer):
         return super().weight.t() if self.is_transposed else super().weight
 
     def product(self, given: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(given, weight, self.bias)
+        return F.linear(given, weight, self._shown_bias())
+
+    def _shown_bias(self) -> Tensor | None:
+        """ONNX Runtime multiplies whole numbers only where the bias is whole numbers too, of the products' scale."""
+        if self.bias is None or not torch.compiler.is_exporting() or self._packed is None or not self._has_whole_bias:
+            return self.bias
+        scales = self.scales[:, 0] * self.span.scale
+        steps, zeros = (self.bias / scales).round().to(torch.int32), torch.zeros_like(scales, dtype=torch.int64)
+        shown: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
+            steps, scales, zeros, 0, -WHOLE, WHOLE - 1, torch.int32
+        )
+        return shown
 
     def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         rows = steps.reshape(-1, self.in_features)
@@ -144,6 +166,7 @@ class Int8Linear(Int8Layer):
         if self._packed is None:
             packed = torch.ops.onednn.qlinear_prepack(self.values, list(rows.shape))
             self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
+            self._has_whole_bias = self.bias is not None and _is_whole(self.bias / (self.scales[:, 0] * self.span.scale))
         operation, scalars = self.outlet.post_operation
         made = torch.ops.onednn.qlinear_pointwise(
             rows, self.span.scale, self.span.zero, *self._packed, self.bias, scale, zero, dtype, operation, scalars, ""
@@ -162,3 +185,8 @@ def paddings(layer: Any) -> tuple[int, ...] | None:
         return tuple(layer.padding)
     reach = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
     return None if any(one % 2 for one in reach) else tuple(one // 2 for one in reach)
+
+
+def _is_whole(steps: Tensor) -> bool:
+    """Whether steps go into whole numbers of 32 bits; beside weights that are nearly nothing a bias is too many."""
+    return bool((steps.abs() < WHOLE / 2).all())

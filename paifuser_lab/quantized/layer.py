@@ -54,6 +54,10 @@ class QuantizedLayer(nn.Module):
         self._packed = None
         return self
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._packed = None  # what was made of the numbers before
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_packed": None}
 

@@ -28,15 +28,29 @@ class _Readers:
     is_spoiled: bool = False
 
 
+@dataclass(frozen=True)
+class Joint:
+    """How a layer hands on in int8, and the layers that read it so."""
+
+    outlet: Outlet
+    readers: frozenset[str]
+
+
 def outlets(graph: Graph, spans: dict[str, Range]) -> dict[str, Outlet]:
     """How int8 layers hand on; in int8 where int8 layers alone read it, and nothing writes over it or gives it out."""
-    found: dict[str, Outlet] = {}
+    return {layer: joint.outlet for layer, joint in joints(graph, spans).items()}
+
+
+def joints(graph: Graph, spans: dict[str, Range]) -> dict[str, Joint]:
+    """The same with the layers that read it."""
+    found: dict[str, Joint] = {}
     for layer, readers in _readers(graph, spans).items():
         wanted = {spans[name] for name in readers.int8}
         if len(wanted) != 1 or readers.is_spoiled or graph.entries[layer] != 1:
             continue
         is_clamped = len(readers.clamps) == 1 and not readers.others
-        found[layer] = Outlet(wanted.pop(), readers.clamps[0] if is_clamped else None)
+        outlet = Outlet(wanted.pop(), readers.clamps[0] if is_clamped else None)
+        found[layer] = Joint(outlet, frozenset(readers.int8))
     return found
 
 
@@ -64,7 +78,7 @@ def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw:
     elif one.name not in (*MOVES, *CLAMPS):
         readers.is_spoiled = True
     if is_raw and one.name in CLAMPS:
-        readers.clamps.append(_clamp(one))
+        readers.clamps.append(clamp_of(one))
     elif is_raw:
         readers.others += 1
 
@@ -91,7 +105,8 @@ def _follow(
             raw.discard(one.makes[0])
 
 
-def _clamp(one: Operation) -> Clamp:
+def clamp_of(one: Operation) -> Clamp:
+    """Between what an operator of CLAMPS keeps values."""
     if one.name.startswith("relu"):
         return 0.0, None
     low, high = (*one.numbers, *(-1.0, 1.0)[len(one.numbers) :])  # what is the default may have been left out at the end

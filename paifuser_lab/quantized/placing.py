@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -19,10 +20,11 @@ from ..records import counted
 from ..surgery import replace_layer
 from ..weights import weights_hash
 from ..workload import Inputs, Workload, running
-from .building import obstacle
+from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
 from .compensation import Scene, Technique, compensate
 from .conversion import counting
+from .sums import round_answers, rounded_answers
 
 MOST_CALIBRATIONS = 4
 
@@ -59,21 +61,37 @@ def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -
 
 
 def place(
-    work: Workload, model: nn.Module, chosen: Mapping[str, str], calibration: Calibration, techniques: Collection[Technique] = ()
+    work: Workload,
+    model: nn.Module,
+    chosen: Mapping[str, str],
+    calibration: Calibration,
+    techniques: Collection[Technique] = (),
+    *,
+    sums: bool = False,
 ) -> list[str]:
-    """Put layers of the chosen formats in place, all of which have to be possible; what was done, in sentences."""
+    """Put layers of the chosen formats in place, all of which have to be possible; what was done, in sentences.
+
+    With `sums` what enters sums and concatenations between int8 layers is rounded too.
+    """
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
-    notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else int8)
+    fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
+    notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     calls = runs(work, model, calibration.batches)
-    scene = Scene(model, seen(work, model), chosen, calls, lambda: _spans(work, model, int8, calibration))
+    answers = partial(_answers_of, model, calls, calibration) if sums else None
+    whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
+    scene = Scene(model, seen(work, model), whole, calls, lambda: spans_of(work, model, int8, calibration), answers)
     made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
     if made_up_for and not _data(work, 1):
         made_up_for.append(
             "what made up for rounding saw only the example inputs, which it was also judged by; give the workload data"
         )
-    for layer, placed in scene.joined().items():
+    rounded, met = scene.meetings()
+    for layer, placed in (scene.joined() | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}).items():
         replace_layer(model, layer, placed)
-    return [*notes, *made_up_for, *(_told(work, model, len(int8), calibration) if int8 else [])]
+    round_answers(model, rounded)
+    made_up_for += [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
+    notes += [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"] if fp8 else []
+    return [*notes, *made_up_for, *(told(work, model, len(int8), calibration) if int8 else [])]
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
@@ -88,7 +106,7 @@ def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[
 _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
 
 
-def _spans(work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration) -> dict[str, Range]:
+def spans_of(work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration) -> dict[str, Range]:
     """The ranges of what int8 layers are given."""
     found = _all_spans(work, model, calibration) if int8 else {}
     if missing := [layer for layer in int8 if layer not in found]:
@@ -109,6 +127,14 @@ def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> di
     return kept[key]
 
 
+def _answers_of(
+    model: nn.Module, calls: list[Callable[[], Any]], calibration: Calibration, layers: list[str]
+) -> dict[str, Range]:
+    """The ranges of what layers answer."""
+    with running(model):
+        return calibrate(model, calls, layers, calibration.how, of="answer")
+
+
 def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
     """Calls of the model on its data, or on the example inputs where it has none."""
     batches = _data(work, count) or [work.inputs]
@@ -121,7 +147,8 @@ def _data(work: Workload, count: int) -> list[Inputs]:
     return [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in islice(data or (), count)]
 
 
-def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+def told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+    """How a model with so many layers in int8 runs, and on what their ranges were found."""
     inputs = work.inputs.clone()
     with running(model), counting() as conversions:
         inputs(model)
@@ -133,8 +160,8 @@ def _told(work: Workload, model: nn.Module, count: int, calibration: Calibration
     )
     return [
         f"{counted(count, 'layer')} in int8, ranges by {calibration.how} over {source}",
-        f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and {conversions['back']} back; "
-        f"{count - conversions['to int8']} layers are given int8 by the layer before",
+        f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and {conversions['back']} back"
+        + ("" if rounded_answers(model) else f"; {count - conversions['to int8']} layers are given int8 by the layer before"),
     ]
 
 

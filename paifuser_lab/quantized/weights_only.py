@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 import torch
@@ -11,10 +10,12 @@ from torch import Tensor, nn
 from ..formats import Quantized, format_of, quantize
 from .layer import QuantizedLayer
 from .nibbles import packed, unpacked
+from .skeleton import with_weights, without_weights
 
 FEW_ROWS = (
     16  # so many are multiplied by whole weights in bf16; for more, making the weights anew costs little beside the product
 )
+COLUMNS = 16  # torch's operator reads so many at once, past the end of rows that are no multiple of it
 
 
 class WeightsOnly(QuantizedLayer):
@@ -27,7 +28,7 @@ class WeightsOnly(QuantizedLayer):
         self.in_nibbles = bits <= 4
         if self.in_nibbles:
             self.values = packed(self.values)
-        self._skeleton = [_without_weights(layer)]  # in a list, so that it is no part of this module
+        self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
 
     @property
     def quantized_count(self) -> int:
@@ -47,12 +48,10 @@ class WeightsOnly(QuantizedLayer):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         given = args[0] if args else next(iter(kwargs.values()))
-        if self.kind == "Linear" and not torch.compiler.is_compiling() and self._has_few_rows(given):
+        if self.kind == "Linear" and not torch.compiler.is_compiling() and self.has_few_rows(given):
             return self._few_rows(given)
-        layer = copy(self._skeleton[0])
         bias = None if self.bias is None else self.bias.to(given.dtype)
-        layer._parameters = {"weight": self._shown().to(given.dtype), "bias": bias}  # type: ignore[dict-item]
-        return layer(*args, **kwargs)
+        return with_weights(self._skeleton[0], self._shown().to(given.dtype), bias)(*args, **kwargs)
 
     def _shown(self) -> Tensor:
         """The weight; a compiler or exporter is shown how it is made, so that it may keep the whole numbers."""
@@ -64,9 +63,11 @@ class WeightsOnly(QuantizedLayer):
         )
         return made
 
-    def _has_few_rows(self, given: Tensor) -> bool:
-        rows = given.numel() // max(given.shape[-1], 1)
-        return given.device.type == "cpu" and rows <= FEW_ROWS and not self.in_nibbles and self.scales.shape[1] == 1
+    def has_few_rows(self, given: Tensor) -> bool:
+        """Whether a linear layer multiplies this by whole numbers in bf16, and not by the weights made from them."""
+        rows, columns = given.numel() // max(given.shape[-1], 1), self.shape[1]
+        is_plain = given.device.type == "cpu" and not self.in_nibbles and self.scales.shape[1] == 1
+        return is_plain and rows <= FEW_ROWS and columns % COLUMNS == 0
 
     def _few_rows(self, given: Tensor) -> Tensor:
         """One pass over the whole numbers; with so few rows their bytes are the whole cost."""
@@ -85,10 +86,3 @@ class EmbeddingWeightsOnly(WeightsOnly):
         values = unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
         made = Quantized(values, self.scales[rows], 0).dequantized()
         return made.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
-
-
-def _without_weights(layer: nn.Module) -> nn.Module:
-    """The layer's geometry and its forward, with nothing in it."""
-    bare = copy(layer)
-    bare._parameters = dict.fromkeys(layer._parameters)
-    return bare

@@ -10,6 +10,7 @@ from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
 from .coupling import ChannelGroup, Coupling, Member
+from .cut_cost import CutCost, CutLayer, CutWeights, Foretold, Length
 from .explanation import Basis, Explanation, Reason
 from .hardware import Accelerator, Ceiling, Hardware
 from .importance import Importance, LayerImportance
@@ -18,8 +19,11 @@ from .limit import Limit
 from .memory import Held, MemoryTimeline
 from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
 from .record import Record
+from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide
+from .staircase import Staircase, StaircaseTable, WholeLatency
+from .sweep import Sweep, SweepRun, Value
 from .text import counted, readable_bytes, readable_count
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
 
@@ -41,8 +45,12 @@ __all__ = [
     "ConversionLatency",
     "Coupling",
     "Curvature",
+    "CutCost",
+    "CutLayer",
+    "CutWeights",
     "Estimate",
     "Explanation",
+    "Foretold",
     "Hardware",
     "Held",
     "Importance",
@@ -53,25 +61,37 @@ __all__ = [
     "LayerPair",
     "LayerProfile",
     "LayerSensitivity",
+    "Length",
     "Limit",
+    "Manifest",
     "Measurement",
     "Member",
     "MemoryTimeline",
     "Method",
     "OperatorProfile",
+    "Origin",
     "Point",
     "Profile",
     "Reason",
     "Record",
     "Roofline",
+    "SavedModel",
+    "SavedStep",
     "Sensitivity",
     "SideBySide",
+    "Sketch",
+    "Staircase",
+    "StaircaseTable",
     "StepReport",
+    "Sweep",
+    "SweepRun",
     "TraceSummary",
     "TracedCopy",
     "TracedKernel",
     "TracedLayer",
     "TracedOperator",
+    "Value",
+    "WholeLatency",
     "counted",
     "readable_bytes",
     "readable_count",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .record import Record
+from .tables import html_table
 from .text import counted
 
 
@@ -75,3 +76,9 @@ class Coupling(Record):
 
     def __str__(self) -> str:
         return "\n".join([self.title, *map(str, self.groups)])
+
+    def __repr__(self) -> str:
+        return f"Coupling({self.title})"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title,), self.table(), ("layer", "note"))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import MeasureError, first_line
-from ..formats import Range, format_of, rounded
+from ..formats import Range, format_of, fp8_rounded, rounded
 from ..locate import describe, first_nan, has_nan
 from ..workload import Inputs, Workload
 from .stage import Change, inputs_changed, throw_again, weights_replaced
@@ -157,6 +157,9 @@ class Subject:
     def input_rounding(self, key: Key) -> Change | None:
         """What a format does to a layer's inputs; None where it leaves them."""
         number = format_of(key.format)
+        if key.format == "fp8":  # by rows: the last dimension, or a convolution's channels
+            channels = -1 - len(getattr(self.layers[key.layer].module, "kernel_size", ()))
+            return lambda values: fp8_rounded(values, channels)
         if not number.rounds_inputs or key.layer not in self.ranges:
             return None
         if number.dtype is not None:

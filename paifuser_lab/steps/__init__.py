@@ -16,6 +16,9 @@ BUILT_IN = {
     "fold": ".fold:Fold",
     "layout": ".layout:Layout",
     "prune": ".prune:Prune",
+    "shorten": ".shorten:Shorten",
+    "distill": ".distill:Distill",
+    "qat": ".qat:Qat",
     "precision": ".precision:Precision",
     "backend": ".backend:Backend",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ..folding import fold, plan_fold
 from ..graph import observe
@@ -31,5 +31,10 @@ class Fold(Step):
             graph = observe(draft.module, lambda: inputs(draft.module))
         plan = plan_fold(draft.module, graph)
         fold(draft.module, plan.pairs)
+        draft.remembered = {"pairs": [list(pair) for pair in plan.pairs]}
         draft.notes.append(f"folded {len(plan.pairs)} batch-norm layers" if plan.pairs else "no batch-norm to fold")
         draft.notes += [f"batch-norm '{norm}' stays: {reason}" for norm, reason in plan.kept.items()]
+
+    def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
+        """Fold the same pairs."""
+        fold(draft.module, remembered["pairs"])

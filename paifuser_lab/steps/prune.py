@@ -2,64 +2,91 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from ..coupling import Structure, couple, cut
-from ..coupling.choosing import kept_units, least, shares_by_score
+from ..coupling import Structure, couple, cut_again, cut_and_tell
+from ..coupling.choosing import LEAST_KEPT, kept_units, least, shares_by_score
 from ..coupling.proving import Proven, Wanted, prove
 from ..coupling.scores import Importance, Scores, default_importance, unit_scores
 from ..errors import StepError
 from ..locate import describe
 from ..records import ChannelGroup, counted
+from ..repair import Repair, chosen_repairs, lost_layers, mend
+from ..widths import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
 from ..workload import running
 from .step import Draft, Step, matching
 
 Ratio = Annotated[float, Field(gt=0, lt=1)]
+Kept = Annotated[float, Field(gt=0, le=1)]
 MOST_NOTES = 12
+ROUND_TO = 8
 
 
 class Prune(Step):
     """Make layers narrower: of each group of channels that go together, those that matter least go.
 
     Every cut is compared with the model with zeros in place of what was cut; one that differs is left out, and the notes say why.
+    Only then the layers that are left are brought to answer as before the cut, where there is data for that; `repair: []` leaves them.
     """
 
     kind: ClassVar[str] = "prune"
     ratio: Ratio | None = Field(default=None, description="the share of channels to remove where `layers` says no other")
+    to: dict[Goal, Ratio] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description="instead of a ratio, the share of the original's parameters, flops or latency that is to be left, such as latency: 0.5",
+    )
     importance: Importance | None = Field(default=None, description="taylor where there is a loss and data, else magnitude")
     layers: dict[str, Ratio] = Field(default={}, description="pattern of dotted paths → another ratio; later patterns win")
     protect: list[str] = Field(default=[], description="patterns of layers that keep every channel")
-    scope: Literal["uniform", "global"] = Field(
-        default="uniform", description="the same share of each group, or the least of all"
+    limits: dict[str, Kept] = Field(
+        default={}, description="pattern of dotted paths → the least share to keep of the original's channels; later patterns win"
     )
-    round_to: int = Field(
-        default=8,
+    scope: Literal["uniform", "global"] = Field(
+        default="uniform", description="how a ratio is meant: the same share of each group, or the least of all"
+    )
+    round_to: int | None = Field(
+        default=None,
         ge=1,
-        description="what `ratio` leaves is a multiple of this where it can be; a named layer keeps just its share",
+        description="widths are multiples of this where they can be, and a named layer keeps just its share; by itself 8, "
+        "a half of it or less where a target needs that, and for latency the widths that were measured",
     )
     seed: int = Field(default=0, ge=0, description="what random importance draws from")
+    repair: list[Repair] | None = Field(
+        default=None, description="what makes up for the cut, least-squares or batch-norm; both where there is train data"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Prune:
-        if self.ratio is None and not self.layers:
-            raise ValueError("give a ratio or layers")
+        if self.ratio is None and not self.layers and self.to is None:
+            raise ValueError("give a ratio, a target with `to`, or layers")
+        if self.ratio is not None and self.to is not None:
+            raise ValueError("give a ratio or a target with `to`, not both")
+        if self.to is not None and self.scope != "uniform":
+            raise ValueError("scope is for a ratio; a target chooses by importance and by what is saved")
         return self
 
     @property
     def label(self) -> str:
         how = "" if self.importance is None else f" by {self.importance}"
         named = [f"{pattern}: {ratio:.0%}" for pattern, ratio in self.layers.items()]
-        return "prune " + ", ".join([*([f"{self.ratio:.0%}"] if self.ratio else []), *named]) + how
+        targets = [f"to {share:.0%} of the {goal}" for goal, share in (self.to or {}).items()]
+        return "prune " + ", ".join([*([f"{self.ratio:.0%}"] if self.ratio else []), *targets, *named]) + how
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer ratio, and the newer one for each pattern; one that comes again counts as the last."""
+        """The newer ratio or target, and the newer ratio for each pattern; one that comes again counts as the last."""
         kept = {pattern: ratio for pattern, ratio in self.layers.items() if pattern not in newer.layers}
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
+        if newer.ratio is not None or newer.to is not None:
+            changed |= {"ratio": newer.ratio, "to": newer.to, "scope": newer.scope}
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
@@ -67,13 +94,23 @@ class Prune(Step):
         before = _weight_count(draft.module)
         structure = couple(draft.module, draft.work.inputs)
         shares = self._shares(draft.module, structure)
-        wanted = self._wanted(draft, structure, shares)
-        proven = prove(draft.module, draft.work.inputs, structure, wanted)
+        wanted, proven, target = self._proven(draft, structure, shares)
         if not proven.accepted:
             raise StepError(f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}.")
         removed = {unit for index in proven.accepted for unit in wanted[index]}
-        cut(draft.module, structure, removed, proven.left_alone)
+        repairs = chosen_repairs(self.repair, draft.work)
+        whole = copy.deepcopy(draft.module) if repairs else draft.module
+        draft.remembered = cut_and_tell(draft.module, structure, removed, proven.left_alone)
         draft.notes += _told(structure, wanted, proven, before, _weight_count(draft.module))
+        if repairs:
+            lost = lost_layers(whole, draft.module, structure, removed)
+            draft.notes += mend(draft.work, whole, draft.module, lost, repairs)
+        if target is not None:
+            draft.notes += told(draft.work, draft.module, structure, removed, target, count=draft.threads)
+
+    def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
+        """Take the same places from the same weights."""
+        cut_again(draft.module, remembered)
 
     def _shares(self, model: nn.Module, structure: Structure) -> dict[int, float | None]:
         """For each group that can lose units the share that it was given by name; None where it was not."""
@@ -92,20 +129,52 @@ class Prune(Step):
             shares |= dict.fromkeys(chosen, 1 - ratio)
         return shares
 
-    def _wanted(self, draft: Draft, structure: Structure, shares: dict[int, float | None]) -> Wanted:
-        """The units to remove of each group; where only layers are named, the others keep theirs."""
+    def _proven(self, draft: Draft, structure: Structure, shares: dict[int, float | None]) -> tuple[Wanted, Proven, Aimed | None]:
+        """The units to remove of each group, those that were proven, and the target; others make up for what is refused on the way to it."""
         importance = self.importance or default_importance(draft.work)
         with running(draft.module):
             scores = unit_scores(draft.work, draft.module, structure, importance, self.seed)
-        free = [index for index, share in shares.items() if share is None]
-        common = self._common(structure, free, scores) if self.ratio is not None else dict.fromkeys(free, 1.0)
-        wanted: Wanted = {}
-        for index, share in shares.items():
-            group = structure.groups[index]
-            kept = kept_units(group, common[index], self.round_to) if share is None else kept_units(group, share, 1)
-            if kept < structure.groups[index].width:
-                wanted[index] = least(structure, index, scores[index], kept)
-        return wanted
+        refused: dict[int, str] = {}
+        while True:
+            kept, target = self._kept(draft, structure, shares, scores)
+            wanted = {index: least(structure, index, scores[index], units) for index, units in kept.items()}
+            proven = prove(draft.module, draft.work.inputs, structure, wanted)
+            is_done = target is None or not proven.refused
+            refused |= proven.refused
+            if is_done:
+                proven.refused = refused
+                return wanted, proven, target
+            shares = {index: share for index, share in shares.items() if index not in refused}
+
+    def _kept(
+        self, draft: Draft, structure: Structure, shares: dict[int, float | None], scores: list[Scores]
+    ) -> tuple[dict[int, int], Aimed | None]:
+        """How many units each group keeps that loses some; where only layers are named, the others keep theirs."""
+        groups, free = structure.groups, [index for index, share in shares.items() if share is None]
+        kept = {index: kept_units(groups[index], share, 1) for index, share in shares.items() if share is not None}
+        target = None
+        if self.to is not None:
+            ((goal, share),) = self.to.items()
+            limits = self._limits(draft.module, structure, free, LEAST_KEPT)
+            ways = Ways(kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to)
+            target = aimed(draft.work, draft.module, structure, scores, Aim(goal, share), ways, count=draft.threads)
+            kept = target.kept
+        elif self.ratio is not None:
+            common = self._common(structure, free, scores)
+            fewest = fewest_units(draft.work, draft.module, structure, self._limits(draft.module, structure, free, 0.0))
+            for index in free:
+                wished = kept_units(groups[index], common[index], self.round_to or ROUND_TO)
+                kept[index] = max(wished, min(fewest[index], groups[index].width))
+        return {index: units for index, units in kept.items() if units < groups[index].width}, target
+
+    def _limits(self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float) -> dict[int, float]:
+        """The least share of each group that is to be kept."""
+        names = [name for name, _ in model.named_modules()]
+        limits = dict.fromkeys(groups, least_share)
+        for pattern, share in self.limits.items():
+            picked = set(matching(names, pattern, what="prune"))
+            limits |= {index: share for index in limits if picked & set(structure.groups[index].layers)}
+        return limits
 
     def _common(self, structure: Structure, groups: list[int], scores: list[Scores]) -> dict[int, float]:
         ratio = self.ratio or 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -28,6 +28,8 @@ class Draft:
     engine: nn.Module | None = None
     threads: int = field(default_factory=torch.get_num_threads)
     notes: list[str] = field(default_factory=list)
+    remembered: dict[str, Any] = field(default_factory=dict)  # what the step needs to be done again without choosing; plain data
+    should_stop: Callable[[], bool] = lambda: False  # what takes long asks now and then, and raises StoppedError
 
     @property
     def model(self) -> nn.Module:
@@ -71,6 +73,15 @@ class Step(BaseModel):
         """Change the draft, which is this step's own; an error drops it whole."""
         raise TypeError(f"step '{self.kind}' does not say how it is applied; define apply(self, draft)")
 
+    def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
+        """Give the draft the structure that `apply` once gave it, from what it remembered; the weights are loaded afterwards.
+
+        It neither measures, trains, nor looks at data or the values of weights, which are not yet those that were saved. A step
+        that only changes values does nothing here; one that decides by what it is given puts its decisions, as plain data, into
+        `draft.remembered` when it is applied. A step that does not say is applied.
+        """
+        self.apply(draft)
+
 
 def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
     """The layers whose dotted path fits a pattern such as 'layer4.*'; an error that names the nearest where none does."""
@@ -80,3 +91,9 @@ def matching(names: Iterable[str], pattern: str, *, what: str) -> list[str]:
     near = get_close_matches(pattern.replace("*", ""), [name for name in names if name], n=3, cutoff=0.4)
     hint = f"; the nearest are {', '.join(near)}" if near else ""
     raise RecipeError(f"{what}: pattern '{pattern}' matches no layer{hint}.")
+
+
+def parts(names: Iterable[str], picked: Iterable[str]) -> list[str]:
+    """Those of the layers that were picked, or are a part of one that was."""
+    whole = tuple(picked)
+    return [name for name in names if name in whole or name.startswith(tuple(f"{one}." for one in whole))]

@@ -17,6 +17,7 @@ VIEWS = {
     "Allocation": "allocation",
     "BatchSweep": "curve",
     "Comparison": "comparison",
+    "Coupling": "coupling",
     "Explanation": "explanation",
     "Hardware": "hardware",
     "Importance": "importance",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from hashlib import blake2s
 from pathlib import Path
 
 from .._assets import asset
@@ -13,24 +14,37 @@ IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"\./([\w-]+\.js)";?[ \t]*\n
 EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)", re.M)
 TOP_LEVEL = re.compile(r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M)
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
-COMMENT = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.M | re.S)  # types and their prose are for readers, not for the wire
+COMMENT = re.compile(
+    r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S
+)  # types and their prose are for readers, not for the wire
 CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a type in the middle of a line
-STYLES = ("theme.css", "views.css", "memory.css", "importance.css", "allocation.css")
+STYLES = ("theme.css", "views.css", "memory.css", "importance.css", "allocation.css", "prediction.css", "groups.css")
 
 
 @cache
 def front_end(view: str) -> tuple[str, str]:
-    """The module that the panel of a view sends, with nothing that only other views need; and the style of all."""
+    """The module that the panel of a view sends, with nothing that only other views need; and the style of all panels."""
     folder = asset("widgets/index.js").parent
     first, *others = view.split("_")
     function = first + "".join(word.capitalize() for word in others)
     entry = (
         'import { rendering } from "./index.js";\n'
         f'import {{ {function} }} from "./{view}.js";\n'
-        f"export default {{ render: rendering({function}) }};\n"
+        f'export default {{ render: rendering({function}, "{style_name()}") }};\n'
     )
-    style = "\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES)
-    return linked(entry, folder), slim(style)
+    return linked(entry, folder), _style().replace(".pf-panel", f".{style_name()}")
+
+
+@cache
+def style_name() -> str:
+    """The class that the style is for. A saved notebook brings the style of its day, which must neither replace nor reach this one."""
+    return f"pf-{blake2s(_style().encode(), digest_size=4).hexdigest()}"
+
+
+@cache
+def _style() -> str:
+    folder = asset("widgets/index.js").parent
+    return slim("\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES))
 
 
 def linked(entry: str, folder: Path) -> str:

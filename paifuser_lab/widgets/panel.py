@@ -13,7 +13,7 @@ from ..figures import DRAWERS, Drawing, figure
 from ..figures.style import image
 from ..progress import is_static
 from ..records import Record
-from .linker import front_end
+from .linker import front_end, style_name
 from .wire import packed
 
 LONGEST_TABLE = 40_000
@@ -34,7 +34,8 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     def __init__(self, view: str, record: Record | None = None, *, workload: str = "", **traits: Any) -> None:
         self.record = record
         self._esm, self._css = front_end(view)
-        super().__init__(view=view, data=packed(record) if record is not None else {}, **traits)
+        data = packed(record) if record is not None else {}
+        super().__init__(view=view, data=data, _anywidget_id=style_name(), **traits)  # by this id one style replaces another
         name = workload or getattr(record, "workload", "")
         self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()
         self._companions.add(self)

@@ -11,15 +11,23 @@ from ..machine import hardware
 from ..profiler import explain, side_by_side
 from ..quantized import obstacle
 from ..recipe import Recipe
-from ..records import Comparison, LayerProfile, Measurement, Profile, Record, readable_bytes, readable_count
+from ..records import Comparison, Coupling, CutCost, LayerProfile, Measurement, Profile, Record, readable_bytes, readable_count
 from ..state import State
 from ..workload import Workload
+from .allocating import allocated
+from .cuts import cut_shown
 from .recipe_panel import chips
 from .wire import packed
 
 CHOICES = ("", *NAMES)
 MOST_OFFERS = 4
-LOOKING = {"sensing": "how much each layer matters, in seconds", "weighing": "how much each channel matters, in seconds"}
+LOOKING = {
+    "sensing": "how much each layer matters, in seconds",
+    "weighing": "how much each channel matters, in seconds",
+    "coupling": "which channels go together",
+    "planning": "a number format for each layer, in seconds",
+    "proving": "what the chosen formats really do, in seconds",
+}
 
 Reasons = Mapping[str, str | Mapping[str, str]]  # layer → why it can take no format, or format → why not that one
 
@@ -30,6 +38,7 @@ class Shown:
     def __init__(self, work: Workload) -> None:
         self.work = work
         self._made: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self._stamps = 0
 
     @cached_property
     def hardware(self) -> dict[str, Any]:
@@ -72,6 +81,8 @@ class Shown:
             "can_redo": state.can_redo,
             "precisions": precisions(state),
             "pruned": pruned(state),
+            "cut": cut_shown(state),
+            "allocated": self._once("allocated", lambda: allocated(state), state.allocation, state.recipe),
             "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
@@ -79,8 +90,22 @@ class Shown:
 
     def packed(self, name: str, found: Record) -> dict[str, Any]:
         """What a tab shows of a record, packed once: views are sent again whenever one of them changes."""
-        data: dict[str, Any] = self._once(name, lambda: packed(found), found)
+        data: dict[str, Any] = self._once(name, lambda: self._stamped(packed(found)), found)
         return data
+
+    def coupling(self, found: Coupling, cost: CutCost | None) -> dict[str, Any]:
+        """The groups of channels, and what fewer of them would cost where that is known."""
+
+        def make() -> dict[str, Any]:
+            return self._stamped(packed(found) | ({"cost": packed(cost)} if cost is not None else {}))
+
+        data: dict[str, Any] = self._once("coupling", make, found, cost)
+        return data
+
+    def _stamped(self, data: dict[str, Any]) -> dict[str, Any]:
+        """With a number by which the page knows it again when views are sent anew: what is under a hand stays as it is."""
+        self._stamps += 1
+        return data | {"stamp": self._stamps}
 
     def _once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """Made anew only when what it is made from is another: states come many times a second."""

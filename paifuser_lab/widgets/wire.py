@@ -12,7 +12,19 @@ import numpy
 from ..figures.allocation import achieved_place, place_of
 from ..figures.sensitivity import title
 from ..formats import NAMES
-from ..records import Achieved, Allocation, Estimate, Importance, LayerProfile, MemoryTimeline, Profile, Record, Sensitivity
+from ..records import (
+    Achieved,
+    Allocation,
+    Coupling,
+    CutCost,
+    Estimate,
+    Importance,
+    LayerProfile,
+    MemoryTimeline,
+    Profile,
+    Record,
+    Sensitivity,
+)
 
 NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
@@ -32,6 +44,10 @@ def packed(record: Record) -> dict[str, Any]:
         return packed_importance(record)
     if isinstance(record, Allocation):
         return packed_allocation(record)
+    if isinstance(record, Coupling):
+        return packed_coupling(record)
+    if isinstance(record, CutCost):
+        return packed_cut_cost(record)
     data: dict[str, Any] = record.model_dump(mode="json")
     return data | {"title": getattr(record, "title", repr(record))}
 
@@ -135,6 +151,40 @@ def packed_allocation(found: Allocation) -> dict[str, Any]:
     }
 
 
+def packed_coupling(found: Coupling) -> dict[str, Any]:
+    """The groups in their order, and the members of one after those of the other."""
+    members = [member for group in found.groups for member in group.members]
+    return {
+        "title": found.title,
+        "workload": found.workload,
+        "name": [group.name for group in found.groups],
+        "width": _whole(group.width for group in found.groups),
+        "unit": _whole(group.unit for group in found.groups),
+        "pinned": numbered(group.pinned or "" for group in found.groups),
+        "count": _whole(len(group.members) for group in found.groups),
+        "layer": numbered(member.layer for member in members),
+        "parameter": numbered(member.parameter for member in members),
+        "kind": numbered(member.kind for member in members),
+    }
+
+
+def packed_cut_cost(found: CutCost) -> dict[str, Any]:
+    """Lengths, weights and layers as columns; of each the lengths that it has, one row after the other. Numbers are those of Python."""
+    stairs = {str(place): [list(step) for step in layer.stairs] for place, layer in enumerate(found.layers) if layer.stairs}
+    return {
+        **found.model_dump(include={"latency_ms", "other_parameters", "other_flops"}),
+        "fixed": _whole(length.fixed for length in found.lengths),
+        "groups": _ragged([group for group, _ in length.terms] for length in found.lengths),
+        "places": _ragged([places for _, places in length.terms] for length in found.lengths),
+        "times": _exact(one.times for one in found.weights),
+        "weights": _ragged(one.lengths for one in found.weights),
+        "flops": _exact(one.flops for one in found.layers),
+        "ms": _exact(one.ms for one in found.layers),
+        "layers": _ragged(one.lengths for one in found.layers),
+        "stairs": stairs,
+    }
+
+
 def numbered(values: Iterable[str]) -> dict[str, Any]:
     """Each different value once, and for each row which of them."""
     listed = list(values)
@@ -149,6 +199,20 @@ def _column(rows: list[LayerProfile], name: str) -> bytes:
 
 def _floats(values: Iterable[float | None]) -> bytes:
     return numpy.asarray([math.nan if value is None else value for value in values], "<f4").tobytes()
+
+
+def _whole(values: Iterable[int]) -> bytes:
+    return numpy.asarray(list(values), "<i4").tobytes()
+
+
+def _exact(values: Iterable[float]) -> bytes:
+    return numpy.asarray(list(values), "<f8").tobytes()
+
+
+def _ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
+    """Rows of different lengths: how many each has, and all of them."""
+    listed = list(rows)
+    return {"count": _whole(len(row) for row in listed), "value": _whole(one for row in listed for one in row)}
 
 
 def _estimates(found: Sequence[Estimate | None]) -> dict[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import traitlets
 from ..errors import PaifuserError, WorkloadError, first_line
 from ..progress import is_static
 from ..recipe import Recipe
-from ..records import Comparison, Importance, Profile, Sensitivity
+from ..records import Allocation, Comparison, Coupling, CutCost, Importance, Profile, Sensitivity
 from ..session import Session
 from ..state import State
 from ..variant import Variant
 from ..workload import Workload
+from .allocating import limits_of, point_at, with_point
 from .importance_panel import pruning
 from .panel import Panel
 from .shown import Shown
@@ -83,7 +84,7 @@ class Workbench(Panel):
     def sensitivity(self, found: Sensitivity | None) -> None:
         if found is not None:
             check_layers(found, self.session.work)
-        self.session.set_sensitivity(found)
+        self.session.show("sensitivity", found)
 
     @property
     def importance(self) -> Importance | None:
@@ -94,7 +95,30 @@ class Workbench(Panel):
     def importance(self, found: Importance | None) -> None:
         if found is not None:
             check_layers(found, self.session.work)
-        self.session.set_importance(found)
+        self.session.show("importance", found)
+        if found is not None:
+            self.session.look_at("coupling")
+
+    @property
+    def coupling(self) -> Coupling | None:
+        """Which channels go together, as soon as somebody has looked at how much they matter."""
+        return self.session.state.coupling
+
+    @property
+    def cut_cost(self) -> CutCost | None:
+        """What the model as it is would cost with fewer channels, known together with `coupling`."""
+        return self.session.state.cut_cost
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """A number format for each layer and the frontier of others, where that was planned; set it to show one that you have."""
+        return self.session.state.allocation
+
+    @allocation.setter
+    def allocation(self, found: Allocation | None) -> None:
+        if found is not None:
+            check_known("allocation", found.workload, found.formats, self.session.work)
+        self.session.show("allocation", found)
 
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or to measure."""
@@ -130,7 +154,8 @@ class Workbench(Panel):
     def _views_of(self, state: State) -> dict[str, Any] | None:
         """The tabs beside the layers; None while they are what they were."""
         compared = None if state.is_busy else state.comparison
-        viewed = (self._drawn, compared, state.sensitivity, state.importance)
+        looked = (state.sensitivity, state.importance, state.coupling, state.cut_cost, state.allocation)
+        viewed = (self._drawn, compared, *looked)
         if self.views and all(one is other for one, other in zip(self._viewed, viewed, strict=True)):
             return None
         self._viewed = viewed
@@ -143,6 +168,10 @@ class Workbench(Panel):
             views["sensitivity"] = self.shown.packed("sensitivity", state.sensitivity)
         if state.importance is not None:
             views["importance"] = self.shown.packed("importance", state.importance)
+        if state.coupling is not None:
+            views["coupling"] = self.shown.coupling(state.coupling, state.cut_cost)
+        if state.allocation is not None:
+            views["allocation"] = self.shown.packed("allocation", state.allocation)
         return views | {"hardware": self.shown.hardware}
 
     def _on_selected(self, change: Any = None) -> None:
@@ -174,8 +203,10 @@ class Workbench(Panel):
             "redo": self.session.redo,
             "stop": self.session.stop,
             "measure": self.session.measure_again,
-            "sensitivity": self.session.look_at_sensitivity,
-            "importance": self.session.look_at_importance,
+            "sensitivity": lambda: self.session.look_at("sensitivity"),
+            "importance": lambda: self.session.look_at("importance"),
+            "allocation": lambda: self.session.look_at("allocation", **limits_of(request, self.session.state)),
+            "allocate": lambda: self._allocate(request["point"]),
             "dismiss": lambda: self.session.tell(None),
             "save": self._save,
             "code": lambda: self._note(code=self.recipe.as_code()),
@@ -183,6 +214,11 @@ class Workbench(Panel):
         if request["do"] not in answers:
             raise PaifuserError(f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}.")
         answers[request["do"]]()
+
+    def _allocate(self, place: Any) -> None:
+        """Choose a point of the plan, and have it held against what was predicted."""
+        self.session.set_recipe(with_point(self.recipe, point_at(self.allocation, place)))
+        self.session.look_at("achieved", place=place)
 
     def _pruned(self, request: dict[str, Any]) -> Recipe:
         """The recipe with what a threshold removes, judged as the person saw it."""
@@ -210,11 +246,15 @@ class Workbench(Panel):
 
 def check_layers(found: Sensitivity | Importance, work: Workload) -> None:
     """Refuse what was found of another model."""
+    check_known(type(found).__name__.lower(), found.workload, [row.layer for row in found.rows], work)
+
+
+def check_known(what: str, of: str, layers: Iterable[str], work: Workload) -> None:
+    """Refuse what has layers that a workload's model has not."""
     known = {name for name, _ in work.model.named_modules()}
-    if strangers := [row.layer for row in found.rows if row.layer not in known]:
+    if strangers := [layer for layer in layers if layer not in known]:
         raise WorkloadError(
-            f"The {type(found).__name__.lower()} of {found.workload} has a layer '{strangers[0]}' that {work.name} has not; "
-            "give one of the same model."
+            f"The {what} of {of} has a layer '{strangers[0]}' that {work.name} has not; give one of the same model."
         )
 
 
@@ -228,7 +268,7 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
 def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
     """The recipe with a share of channels to remove from each of some layers; 0 takes the choice back."""
     wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
-    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio",))
+    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio", "to"))
     return recipe.with_step(pruning(wanted, method)) if wanted else recipe
 
 

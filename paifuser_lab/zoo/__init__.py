@@ -39,7 +39,7 @@ _MODELS = {
     "segnet": "segnet",
 }
 _TINY = {f"{name}-tiny": module for name, module in _MODELS.items()}
-_TRAINED = ("resnet18-digits", "resnet18-digits-tiny", "segnet-streets", "unet-streets")
+_TRAINED = ("resnet18-digits", "resnet18-digits-tiny", "resnet18-hard-digits", "segnet-streets", "unet-streets")
 
 
 def names() -> tuple[str, ...]:

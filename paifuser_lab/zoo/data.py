@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import WorkloadError
+from .hard_digits import distorted
 from .parts import Batches
 from .streets import scenes
 
@@ -21,6 +22,22 @@ def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, 
     pixels = (F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False) - 0.3) / 0.35
     classes = torch.from_numpy(labels).long()
     return _batches(pixels[~tests], classes[~tests], batch), _batches(pixels[tests], classes[tests], batch)
+
+
+def hard_digits(*, batch: int = 60, side: int = 16, copies: int = 4, seed: int = 0) -> tuple[Batches, Batches]:
+    """The same digits made hard (turned, moved, resized, cluttered, noisy), each `copies` times, as (train, test) batches."""
+    images, labels = _digit_arrays()
+    tests = _stratified(labels, every=5, seed=seed)
+    small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
+    classes = torch.from_numpy(labels).long()
+    generator = torch.Generator().manual_seed(seed)
+    learned, judged = (
+        _batches(
+            distorted(small[part], side=side, copies=copies, generator=generator), classes[part].repeat_interleave(copies), batch
+        )
+        for part in (~tests, tests)
+    )
+    return _shuffled(learned, generator), judged
 
 
 def streets(*, train: int = 480, test: int = 120, batch: int = 24, side: int = 64, seed: int = 0) -> tuple[Batches, Batches]:
@@ -48,6 +65,13 @@ def _stratified(labels: Any, *, every: int, seed: int) -> torch.Tensor:
     is_test = np.zeros(len(labels), dtype=bool)
     is_test[by_class[::every]] = True
     return torch.from_numpy(is_test)
+
+
+def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
+    """The same examples in another order, so that the copies of one do not share a batch."""
+    inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    order = torch.randperm(len(inputs), generator=generator)
+    return _batches(inputs[order], targets[order], len(batches[0][0]))
 
 
 def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:

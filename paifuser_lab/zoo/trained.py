@@ -44,6 +44,7 @@ def _digit_resnet(width: int) -> nn.Module:
 _COURSES = {
     "resnet18-digits": Course(partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3),
     "resnet18-digits-tiny": Course(partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3),
+    "resnet18-hard-digits": Course(partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3),
     "segnet-streets": Course(partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3),
     "unet-streets": Course(partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3),
 }

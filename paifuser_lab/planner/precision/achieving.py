@@ -16,12 +16,12 @@ from torch import nn
 
 from ...errors import WorkloadError
 from ...machine import threads
+from ...measure import in_turn
 from ...progress import progress
 from ...records import Achieved, Agreement, Allocation, AllocationPoint
 from ...variant import Variant, apply
 from ...weights import weights_bytes
 from ...workload import Workload, running
-from .latency import in_turn
 from .losses import error_of_output, losses, rise
 from .planning import recipe_of_point
 
@@ -34,16 +34,16 @@ def achieved(
     allocation: Allocation,
     points: Iterable[int] | None = None,
     *,
-    uniform: bool = True,
+    uniform: bool | Iterable[int] = True,
     seconds: float = 30.0,
 ) -> Allocation:
     """Apply points of the frontier (six spread over it, and the chosen one, unless others are named) and measure what they do.
 
-    The record that comes back holds it beside what was predicted, and how far the two agree; `uniform` measures those too.
+    The record that comes back holds it beside what was predicted, and how far the two agree; `uniform` measures those too, all or some.
     """
     if work.name != allocation.workload:
         raise WorkloadError(f"the allocation was made for {allocation.workload}, and this is {work.name}; plan this one.")
-    asked = [allocation.points[place] for place in _places(allocation, points)] + (list(allocation.uniform) if uniform else [])
+    asked = [allocation.points[place] for place in _places(allocation, points)] + _uniform(allocation, uniform)
     variants: dict[str, Variant] = {}
     with progress("applying points", len(asked)) as shown:
         for point in asked:
@@ -71,6 +71,16 @@ def _places(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
         if not 0 <= place < count:
             raise WorkloadError(f"the frontier has no point {place}; its points are 0 to {count - 1}.")
     return places
+
+
+def _uniform(allocation: Allocation, asked: bool | Iterable[int]) -> list[AllocationPoint]:
+    if isinstance(asked, bool):
+        return list(allocation.uniform) if asked else []
+    places, count = list(asked), len(allocation.uniform)
+    for place in places:
+        if not 0 <= place < count:
+            raise WorkloadError(f"there is no uniform choice {place}; there are {count}, counted from 0.")
+    return [allocation.uniform[place] for place in places]
 
 
 def _filled(point: AllocationPoint, did: Mapping[str, Achieved]) -> AllocationPoint:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from ...errors import WorkloadError
+from ...errors import MeasureError, WorkloadError
 from ...formats import FLOATS, channel_of
 from ...graph import Graph
 from ...recipe import Recipe
@@ -19,7 +19,7 @@ from ...records import LatencyTable, Sensitivity
 from ...variant import apply
 from ...workload import Workload
 from .handing import Handing, handings
-from .latency import Wanted, keep, latency_table
+from .latency import Stop, Wanted, keep, latency_table
 from .losses import error_of_output, losses, rise
 from .places import Place, graph_of, places, why_fixed
 from .program import Cost, Program, Saving
@@ -27,6 +27,7 @@ from .wholes import Wholes, wholes
 
 WHOLE_SECONDS = 0.25  # of the seconds for timing, for whole models
 BATCHES = 8  # that tell what the whole model loses in a format
+STOPPED = "the planning was stopped before all layers were timed; what was timed undisturbed is kept for the next plan."
 DISTURBED = 1.5  # layers that take so many times the whole were waiting for a neighbour: they are tried with fewer threads
 
 
@@ -69,9 +70,9 @@ def check_known(work: Workload, found: Sensitivity, layers: Iterable[str], forma
 
 
 def survey(
-    work: Workload, judge: Callable[[], Sensitivity], formats: tuple[str, ...], seconds: float
+    work: Workload, judge: Callable[[], Sensitivity], formats: tuple[str, ...], seconds: float, should_stop: Stop
 ) -> tuple[Survey, Sensitivity]:
-    """Look at the model, have it judged, and time its layers and the whole."""
+    """Look at the model, have it judged, and time its layers and the whole; an error where it is stopped before there is enough."""
     graph = graph_of(work)
     found = places(work, graph)
     sensitivity = judge()
@@ -82,7 +83,9 @@ def survey(
         for around in arounds
     }
     whole = wholes(work, arounds, WHOLE_SECONDS * seconds)
-    table, notes = _table(work, found, choices, whole, (1 - WHOLE_SECONDS) * seconds)
+    table, notes = _table(work, found, choices, whole, (1 - WHOLE_SECONDS) * seconds, should_stop)
+    if should_stop() and any(table.find(place.likeness, "fp32", "fp32") is None for place in found):
+        raise MeasureError(STOPPED)
     base = whole.costs[table.threads]
     can_be_int8 = [place.layer for place in found if "int8" in choices["fp32"][place.layer]]
     pairs = handings(work, can_be_int8) if can_be_int8 else []
@@ -153,10 +156,11 @@ def _table(
     choices: Mapping[str, Mapping[str, tuple[str, ...]]],
     whole: Wholes,
     seconds: float,
+    should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
     """The layers' times with the number of threads that suits; kept only where they can be true."""
     for count in whole.counts:
-        table, notes = latency_table(work, _wanted(found, choices), count=count, seconds=seconds)
+        table, notes = latency_table(work, _wanted(found, choices), count=count, seconds=seconds, should_stop=should_stop)
         alone = sum(one.calls * row.ms for one in found if (row := table.find(one.likeness, "fp32", "fp32")) is not None)
         excess = alone / whole.costs[count]["fp32"].latency_ms
         if excess < DISTURBED:

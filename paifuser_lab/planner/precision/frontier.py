@@ -12,6 +12,7 @@ import numpy
 from ...formats import FLOATS
 from ...records import AllocationPoint
 from .costs import Terrain
+from .latency import Stop
 from .program import Cost, Solution, solve_in_order
 from .spelling import steps_of
 
@@ -56,7 +57,12 @@ def _all_in(terrain: Terrain, name: str) -> tuple[str, ...] | None:
 
 
 def frontier(
-    terrains: Sequence[Terrain], axis: str, limits: Mapping[str, float], known: Iterable[Choice], seconds: float
+    terrains: Sequence[Terrain],
+    axis: str,
+    limits: Mapping[str, float],
+    known: Iterable[Choice],
+    seconds: float,
+    should_stop: Stop = lambda: False,
 ) -> tuple[list[Choice], bool]:
     """The best for each of a row of budgets, and what else is known, without what another beats; whether there was time for all."""
     until = time.perf_counter() + seconds
@@ -64,7 +70,7 @@ def frontier(
     low, high = (getattr(one.cost, axis) for one in ends if one is not None)
     found, is_whole = [*known, *(one for one in ends if one is not None)], True
     for budget in numpy.linspace(low, high, BUDGETS)[1:-1]:
-        if time.perf_counter() > until:
+        if time.perf_counter() > until or should_stop():
             is_whole = False
             break
         within = {**limits, axis: min(float(budget), limits.get(axis, numpy.inf))}

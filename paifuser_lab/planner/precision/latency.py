@@ -6,23 +6,19 @@ layers of the same kind, measures only what is new.
 
 from __future__ import annotations
 
-import hashlib
-import random
-import time
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy
 import torch
 
-from ..._files import cache_folder
+from ..._files import cache_file
 from ...errors import FileError, StepError
 from ...formats import FLOATS, Range
 from ...machine import hardware, threads
-from ...measure import timed_ms
+from ...measure import in_turn
 from ...progress import progress
 from ...quantized.conversion import from_steps, to_steps
 from ...recipe import Recipe
@@ -33,41 +29,27 @@ from ...workload import Workload, running
 from .places import LAYER, Place
 
 VERSION = 1  # raise it when layers are made or timed otherwise: old rows are then left unread
-ROUNDS, FEWEST, WARM = 60, 5, 2
-QUICK = 0.1
 
 Wanted = tuple[str, str]  # format, around
-Name = TypeVar("Name", bound=Hashable)
-
-
-def in_turn(calls: Mapping[Name, Callable[[], Any]], device: torch.device, seconds: float) -> dict[Name, float]:
-    """The ms of each call when it is let alone; they take turns in shuffled order, so that a machine's drift is the same for all.
-
-    A neighbour on the cores only ever slows a call down, a long one more often than a short one, which medians would not add up
-    over: so what nine calls in ten take longer than.
-    """
-    taken: dict[Name, list[float]] = {name: [] for name in calls}
-    order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
-    with torch.no_grad():
-        for done in range(ROUNDS + WARM):
-            if done >= FEWEST + WARM and time.perf_counter() > until:
-                break
-            shuffle(order)
-            for name in order:
-                taken[name].append(timed_ms(calls[name], device))
-    return {name: float(numpy.quantile(all_ms[WARM:], QUICK)) for name, all_ms in taken.items()}
+Stop = Callable[[], bool]
 
 
 def latency_table(
-    work: Workload, wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]], *, count: int, seconds: float
+    work: Workload, wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]], *, count: int, seconds: float, should_stop: Stop
 ) -> tuple[LatencyTable, list[str]]:
-    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be made, in sentences."""
+    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be made, in sentences.
+
+    One that is stopped has the rows that were measured until then.
+    """
     table, notes = kept_table(count), list[str]()
     missing = {key: (place, new) for key, (place, every) in wanted.items() if (new := _missing(table, key, every))}
     rows: list[LayerLatency] = []
     conversions: list[ConversionLatency] = []
     with progress("timing layers", len(missing)) as shown, running(work.model), threads(count):
         for place, new in missing.values():
+            if should_stop():
+                notes.append("the timing was stopped: some layers were not timed in every format")
+                break
             made, converted, failed = _timed(place, new, work.device, seconds / len(missing))
             rows, conversions, notes = [*rows, *made], [*conversions, *converted], [*notes, *failed]
             shown.advance(doing=place.layer)
@@ -166,5 +148,4 @@ def keep(table: LatencyTable) -> None:
 
 
 def _path(table: LatencyTable) -> Path:
-    key = f"{VERSION}|{table.machine}|{table.threads}|{table.torch_version}"
-    return cache_folder() / f"latency-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    return cache_file("latency", VERSION, table.machine, table.threads, table.torch_version)

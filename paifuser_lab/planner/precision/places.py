@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import WorkloadError
 from ...folding import plan_fold
-from ...formats import channel_of
+from ...formats import FLOATS, channel_of
 from ...graph import Graph
 from ...locate import describe, watching
 from ...quantized import reasons_against, seen
@@ -77,9 +77,7 @@ def why_fixed(work: Workload, graph: Graph, place: Place, name: str, around: str
     """Why a layer cannot have a format where everything around it is in `around`; None where it can."""
     if name == around:
         return None
-    chosen = {
-        place.layer: name if name.startswith("int") else "int8-weights"
-    }  # a shared weight cannot be apart in a float either
+    chosen = {place.layer: "int8-weights" if name in FLOATS else name}  # a shared weight cannot be apart in a float either
     return reasons_against(work.model, graph, chosen).get(place.layer)
 
 

@@ -16,6 +16,7 @@ from ...weights import weights_hash
 from ...workload import Workload
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
+from .latency import Stop
 from .program import is_within
 
 FORMATS = ("fp32", "bf16", "int8", "int4-weights")
@@ -34,11 +35,13 @@ def plan_precision(
     sensitivity: Sensitivity | None = None,
     formats: Iterable[str] = FORMATS,
     seconds: float = 60.0,
+    should_stop: Stop = lambda: False,
 ) -> Allocation:
     """Choose each layer's number format: the least predicted loss within `latency_ms` and `size_bytes`.
 
     With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms` limits too. Without a `sensitivity`
-    the layers are judged first; `seconds` is for that and for timing. `recipe_of(allocation)` is what to apply.
+    the layers are judged first; `seconds` is for that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once
+    all layers are timed has the points that were found until then.
     """
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
     names = _checked(formats)
@@ -48,15 +51,17 @@ def plan_precision(
     def judge() -> Sensitivity:
         if sensitivity is not None:
             return sensitivity
-        return judged(work, formats=[name for name in names if name != "fp32"], methods=(GUIDE,), seconds=share)
+        return judged(
+            work, formats=[name for name in names if name != "fp32"], methods=(GUIDE,), seconds=share, should_stop=should_stop
+        )
 
-    found, known = survey(work, judge, names, TIMING * (seconds - share))
+    found, known = survey(work, judge, names, TIMING * (seconds - share), should_stop)
     order, axis = _goal(limits)
     uniform = uniform_choices(found.terrains, names)
     chosen, sentence = _chosen(found, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
-    points, is_whole = frontier(found.terrains, axis, beside, known_choices, FRONTIER * seconds)
+    points, is_whole = frontier(found.terrains, axis, beside, known_choices, FRONTIER * seconds, should_stop)
     points = _with(points, chosen, axis)
     shown = tuple(point_of(one, f"point {place}") for place, one in enumerate(points, 1))
     return Allocation(
@@ -204,4 +209,4 @@ def _notes(
         notes.append("the losses along the frontier differ by less than they are uncertain; more batches would tell them apart")
     if not chosen.solution.is_proven:
         notes.append("the program was stopped before its best was proven")
-    return notes if is_whole else [*notes, "the frontier has fewer points than asked: the time was over"]
+    return notes if is_whole else [*notes, "the frontier has fewer points than asked: the time was over, or it was stopped"]

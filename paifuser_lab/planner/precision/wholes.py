@@ -8,11 +8,11 @@ from typing import Any
 
 from ...errors import StepError
 from ...machine import thread_choices, threads
+from ...measure import in_turn
 from ...recipe import Recipe
 from ...variant import apply
 from ...weights import weights_bytes
 from ...workload import Workload, running
-from .latency import in_turn
 from .program import Cost
 
 WORTH = 1.5  # more threads are taken where they make the model so much quicker; a layer alone, they slow down sooner

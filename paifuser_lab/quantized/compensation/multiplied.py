@@ -12,14 +12,16 @@ CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 FEWEST_ROWS, MOST_NUMBERS = 2048, 2**22  # of one call: all rows, or as many as make so many numbers
 
 
-def multiplied(layer: Any, given: Tensor) -> Tensor:
-    """What a layer multiplies its weights by: (groups, rows, columns); of very many rows some, picked by chance."""
+def multiplied(layer: Any, given: Tensor, rows_wanted: Tensor | None = None) -> Tensor:
+    """What a layer multiplies its weights by: (groups, rows, columns); of very many rows some, picked by chance, or those wanted."""
     if not isinstance(layer, CONVOLUTIONS):
         rows = given.reshape(-1, given.shape[-1])
-        return rows[_picked(len(rows), rows.shape[1])].float().unsqueeze(0)
+        return rows[_picked(len(rows), rows.shape[1]) if rows_wanted is None else rows_wanted].float().unsqueeze(0)
     windows = _windows(layer, given)
     places = windows.shape[:1] + windows.shape[2 : 2 + len(layer.kernel_size)]
-    chosen = torch.unravel_index(_picked(places.numel(), layer.weight[0].numel() * layer.groups), places)
+    if rows_wanted is None:
+        rows_wanted = _picked(places.numel(), layer.weight[0].numel() * layer.groups)
+    chosen = torch.unravel_index(rows_wanted, places)
     taps = windows.movedim(1, 1 + len(layer.kernel_size))[chosen].float()
     return taps.reshape(len(taps), layer.groups, -1).transpose(0, 1)
 

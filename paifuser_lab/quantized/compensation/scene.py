@@ -16,6 +16,7 @@ from ..building import quantized_layer
 from ..int8 import Int8Layer
 from ..layer import QuantizedLayer
 from ..neighbours import outlets
+from ..sums import SumsPlan, plan_sums
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Scene:
     chosen: Mapping[str, str]  # layer → number format
     runs: list[Callable[[], Any]]  # calls of the model on calibration data
     spans: Callable[[], dict[str, Range]]  # what int8 layers are given, of the model as it is now
+    answers: Callable[[list[str]], dict[str, Range]] | None = None  # what layers answer; None: sums are not rounded
     numbers: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
 
@@ -51,12 +53,26 @@ class Scene:
         return made
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers, those in int8 handing on in int8 where the next one reads that."""
+        """The same layers, those in int8 handing on in int8 where the next one reads that, or a sum on whole numbers."""
         made = self.layers()
         int8 = {layer: one for layer, one in made.items() if isinstance(one, Int8Layer)}
-        for layer, outlet in outlets(self.graph, {layer: one.span for layer, one in int8.items()}).items():
+        spans = {layer: one.span for layer, one in int8.items()}
+        plan, answers = self._sums(spans)
+        for layer, outlet in (outlets(self.graph, spans) | plan.outlets(spans, answers)).items():
             int8[layer].outlet = outlet
+        for layer in plan.takers:
+            int8[layer].is_given_rounded = True
         return made
+
+    def meetings(self) -> tuple[dict[str, Range], int]:
+        """What other modules' answers are rounded to before they enter sums on whole numbers, and how many such sums there are."""
+        spans = self.spans() if self.answers else {}
+        plan, answers = self._sums(spans)
+        return plan.spans(spans, answers), plan.sums
+
+    def _sums(self, spans: dict[str, Range]) -> tuple[SumsPlan, dict[str, Range]]:
+        plan = plan_sums(self.graph, spans) if self.answers else SumsPlan()
+        return plan, self.answers(plan.unknown) if self.answers and plan.unknown else {}
 
 
 @contextmanager

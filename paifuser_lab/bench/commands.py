@@ -1,0 +1,130 @@
+"""`paifuser-lab bench …`: each bench from a terminal. Stands on typer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..terminal import print_table
+
+bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
+
+
+@bench.command("kernels")
+def bench_kernels(
+    names: Annotated[list[str] | None, typer.Argument(help="Words in names of kernels or cases; all without any.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    on: Annotated[str, typer.Option(help="gpu, or cpu: small shapes in the emulator, nothing timed.")] = "gpu",
+    seconds: Annotated[float, typer.Option(help="Time for all of it.", min=1)] = 420.0,
+) -> None:
+    """Hold every CUDA kernel to float64, then time it against what torch has, as parts of the machine's ceilings."""
+    from .kernels import bench as measure
+
+    measured = measure(tuple(names or ()), on=on, seconds=seconds)
+    _show_bench(measured, json)
+    if not measured.is_sound:
+        raise typer.Exit(1)
+
+
+@bench.command("models")
+def bench_models(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
+    by_hand: Annotated[bool, typer.Option("--by-hand", help="Also time each engine called directly, against the plan.")] = False,
+) -> None:
+    """Time each model with each back end: ratio to eager, and to the best."""
+    from .models import bench as measure
+
+    _show_bench(measure(tuple(names or ()), seconds=seconds, by_hand=by_hand), json)
+
+
+@bench.command("precision")
+def bench_precision(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model, twice.")] = 30.0,
+    peers: Annotated[str, typer.Option(help="Which peers, separated by commas.")] = "inductor,onnxruntime,openvino,nncf",
+) -> None:
+    """Time our recipes in few bits against fp32 in every engine and against other quantizers, errors beside."""
+    from .precision import bench as measure
+
+    _show_bench(measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(","))), json)
+
+
+@bench.command("profile")
+def bench_profile(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+) -> None:
+    """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
+    from .profile import bench as measure
+
+    _show_bench(measure(tuple(names or ())), json)
+
+
+@bench.command("prune")
+def bench_prune(
+    names: Annotated[list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    peer: Annotated[str | None, typer.Option(help="torch-pruning: what that package makes of each, beside ours.")] = None,
+) -> None:
+    """Prune many small architectures and compare each with itself with zeros: exact, refused or wrong."""
+    from .prune import bench as measure
+
+    _show_bench(measure(tuple(names or ()), peer=peer), json)
+
+
+@bench.command("sensitivity")
+def bench_sensitivity(
+    names: Annotated[list[str] | None, typer.Argument(help="Trained models; those of the zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    peer: Annotated[
+        str | None, typer.Option(help="pyhessian: instead, seconds to each layer's trace beside that package's.")
+    ] = None,
+) -> None:
+    """Hold each way of judging layers against what was really measured: rank agreement and seconds."""
+    from . import hessian_peer, sensitivity
+
+    if peer not in (None, "pyhessian"):
+        raise typer.BadParameter(f"'{peer}' is no peer; there is pyhessian.")
+    measure = sensitivity.bench if peer is None else hessian_peer.bench
+    _show_bench(measure(tuple(names or ())), json)
+
+
+@bench.command("compress")
+def bench_compress(
+    model: Annotated[str, typer.Argument(help="A trained model.")] = "resnet18-hard-digits",
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    goals: Annotated[
+        str, typer.Option(help="Shares of the parameters that are to be left, separated by commas.")
+    ] = "0.18,0.1,0.05",
+    seeds: Annotated[int, typer.Option(help="How many seeds of the model.", min=1)] = 5,
+    epochs: Annotated[int, typer.Option(help="Epochs of distillation in each round.", min=1)] = 3,
+) -> None:
+    """Prune, distil and train in int8, over several seeds: what is lost and what is won, each against its own original."""
+    from .compress import bench as measure
+
+    _show_bench(measure(model, goals=[float(goal) for goal in goals.split(",")], seeds=seeds, epochs=epochs), json)
+
+
+@bench.command("widgets")
+def bench_widgets(
+    rows: Annotated[list[int] | None, typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    clicks: Annotated[int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)] = 30,
+) -> None:
+    """Measure a widget in a real JupyterLab: create, wire, paint, click to Python and back."""
+    from .widgets import SIZES
+    from .widgets import bench as measure
+
+    _show_bench(measure(tuple(rows or SIZES), clicks), json)
+
+
+def _show_bench(measured: Any, json: Path | None) -> None:
+    print_table(measured.title, measured.table())
+    typer.echo(getattr(measured, "summary", ""))
+    if json is not None:
+        measured.save(json)

@@ -1,0 +1,130 @@
+"""The whole compression of trained models: cut in rounds with distillation between them, then trained in int8; over several seeds.
+
+Every figure is paired: a seed's compressed model against the same seed's original, on the same test data and timed in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median, stdev
+from typing import Any
+
+from ..comparison import compare
+from ..errors import PaifuserError
+from ..loading import load
+from ..machine import hardware
+from ..progress import progress
+from ..recipe import Recipe
+from ..records import Comparison, Measurement, Record
+from ..schedules import gradually
+
+MODEL = "resnet18-hard-digits"
+GOALS = (0.18, 0.1, 0.05)
+SEEDS = 5
+BATCH = 64
+STAGES = ("cut at once, nothing trained", "cut in rounds, distilled", "trained in int8")
+
+
+class CompressedSeed(Record):
+    """One seed of a model compressed to one share of its parameters: the original and each stage, in turn."""
+
+    seed: int
+    goal: float
+    measured: Comparison
+
+
+class CompressBench(Record):
+    """What `paifuser-lab bench compress` measured."""
+
+    machine: str
+    model: str
+    batch: int
+    recipe: str  # of the last seed, as YAML
+    runs: tuple[CompressedSeed, ...]
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        seeds = len({run.seed for run in self.runs})
+        return f"{self.model} compressed, over {seeds} seeds, latency at batch {self.batch} on {self.machine}"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a share and stage: means over the seeds, with the standard deviation of the paired difference."""
+        rows = []
+        for goal in sorted({run.goal for run in self.runs}, reverse=True):
+            runs = [run.measured for run in self.runs if run.goal == goal]
+            rows += [_row(goal, stage, runs) for stage in STAGES if all(_has(one, stage) for one in runs)]
+        return rows or [{"model": "nothing was measured"}]
+
+    @property
+    def summary(self) -> str:
+        """What failed."""
+        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+
+
+def bench(
+    model: str = MODEL, *, goals: Sequence[float] = GOALS, seeds: int = SEEDS, epochs: int = 3, seconds: float = 5.0
+) -> CompressBench:
+    """Compress seed after seed; one that fails is noted, and an interrupt keeps what there is."""
+    runs: list[CompressedSeed] = []
+    failures: dict[str, str] = {}
+    recipe = Recipe()
+    with progress("models", seeds * len(goals)) as shown:
+        try:
+            for seed, goal in ((seed, goal) for seed in range(seeds) for goal in goals):
+                recipe = _recipe(goal, epochs)
+                try:
+                    runs.append(_compressed(model, seed, goal, recipe, seconds))
+                except PaifuserError as error:
+                    failures[f"seed {seed}, {goal:.0%}"] = str(error)
+                shown.advance(doing=f"seed {seed}, {goal:.0%}")
+        except KeyboardInterrupt:
+            failures["interrupted"] = "what was complete until then is shown"
+    return CompressBench(
+        machine=hardware().label, model=model, batch=BATCH, recipe=recipe.to_text(), runs=tuple(runs), failures=failures
+    )
+
+
+def _recipe(goal: float, epochs: int) -> Recipe:
+    """Cut in rounds with distillation between them, much more of it at the end, and then the same in int8."""
+    rounds = gradually(prune={"to": {"parameters": goal}}, between={"distill": {"epochs": epochs}}, rounds=3)
+    learned: Recipe = rounds + {"distill": {"epochs": 4 * epochs, "learning_rate": 3e-3, "blend": True}}
+    return learned + {"qat": {"epochs": epochs}}
+
+
+def _compressed(model: str, seed: int, goal: float, recipe: Recipe, seconds: float) -> CompressedSeed:
+    work = load(model, seed=seed, batch=BATCH)
+    variants: dict[str, Any] = dict(
+        zip(STAGES, (Recipe([{"prune": {"to": {"parameters": goal}}}]), recipe[:-1], recipe), strict=True)
+    )
+    measured = compare(work, seconds=seconds, **variants)
+    if failed := [row for row in measured.rows if row.failure]:
+        raise PaifuserError(f"{failed[0].name}: {failed[0].failure}")
+    return CompressedSeed(seed=seed, goal=goal, measured=measured)
+
+
+def _has(one: Comparison, stage: str) -> bool:
+    return any(row.name == stage for row in one.rows)
+
+
+def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
+    pairs = list(_pairs(stage, runs))
+    lost = [100 * ((before.metric or 0.0) - (after.metric or 0.0)) for before, after in pairs]
+    spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
+    return {
+        "parameters": f"{goal:.0%}",
+        "stage": stage,
+        "accuracy": f"{100 * fmean(after.metric or 0.0 for _, after in pairs):.2f} %",
+        "points lost": f"{fmean(lost):+.2f}{spread}",
+        "left of the parameters": f"{fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs):.1%}",
+        "of the size": f"{fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs):.1%}",
+        "of the latency": f"{median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs):.1%}",
+        "times as fast": f"{median(after.speedup or 0.0 for _, after in pairs):.2f} ×",
+    }
+
+
+def _pairs(stage: str, runs: Sequence[Comparison]) -> Iterator[tuple[Measurement, Measurement]]:
+    """The original, as fast as it gets, and the stage."""
+    for one in runs:
+        yield one[one.baseline], one[stage]

@@ -1,0 +1,131 @@
+"""What else computes the same on a GPU: SDPA by each of its backends, compiled torch, FlexAttention, cuDNN. Stands on torch alone.
+
+A peer is built once a case and then called with the operator's own inputs. Compiled ones are compiled for fixed shapes, and
+max-autotune without its own graphs, as every candidate is captured in one of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import flex_attention
+
+from ...kernels import block_sparse_attention, depthwise, pointwise, window_attention
+from ...kernels.activation import ACTIVATIONS
+from . import sparse
+
+Function = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way to compute what a kernel computes; `seconds` is what building it may well take.
+
+    `prepare` turns the operator's inputs into the peer's own, outside of the time. An aside is timed for comparison, and no rival:
+    it computes more, or it is ours with something else.
+    """
+
+    name: str
+    build: Callable[[], Function]
+    seconds: float = 1.0
+    prepare: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda inputs: inputs
+    is_aside: bool = False
+
+
+def of_windows() -> tuple[Peer, ...]:
+    """Of Swin's attention; flash takes no mask and is not among them."""
+    compose = window_attention.compose
+    by_backend = tuple(
+        Peer(f"SDPA {name}", lambda backend=backend: _by(backend, compose))  # type: ignore[misc]
+        for name, backend in (
+            ("efficient", SDPBackend.EFFICIENT_ATTENTION),
+            ("cuDNN", SDPBackend.CUDNN_ATTENTION),
+            ("math", SDPBackend.MATH),
+        )
+    )
+    return (*by_backend, *_compiled(compose), Peer("Flex", lambda: _compile(_flex_windows), 10.0))
+
+
+def of_depthwise() -> tuple[Peer, ...]:
+    """Of a depthwise convolution."""
+    return (Peer("cuDNN", lambda: _by_cudnn(depthwise.compose)), *_compiled(depthwise.compose))
+
+
+def of_pointwise() -> tuple[Peer, ...]:
+    """Of a linear layer or 1×1 convolution."""
+    as_images = Peer("cuDNN 1×1", lambda: _by_cudnn(_convolved))
+    return (Peer("cuBLAS", lambda: pointwise.compose), as_images, *_compiled(pointwise.compose))
+
+
+def of_block_sparse() -> tuple[Peer, ...]:
+    """Of attention to chosen blocks; attention to all stands beside it, and the time with the choice of blocks."""
+    to_all = tuple(
+        Peer(f"SDPA {name} to all", lambda backend=backend: _by(backend, sparse.attend_to_all), is_aside=True)  # type: ignore[misc]
+        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION))
+    )
+    return (
+        *to_all,
+        Peer("gathered", lambda: block_sparse_attention.compose),
+        Peer("Flex", lambda: _compile(sparse.attend_by_flex), 10.0, prepare=sparse.for_flex),
+        Peer("ours with the choice", lambda: sparse.choose_and_attend, is_aside=True),
+        Peer("Flex with the choice", lambda: sparse.choosing_first(_compile(sparse.attend_by_flex)), 10.0, is_aside=True),
+    )
+
+
+def _compiled(compose: Function) -> tuple[Peer, ...]:
+    return (
+        Peer("compiled", lambda: _compile(compose), 6.0),
+        Peer("max-autotune", lambda: _compile(compose, mode="max-autotune-no-cudagraphs"), 15.0),
+    )
+
+
+def _compile(function: Function, **how: Any) -> Function:
+    made: Function = torch.compile(function, dynamic=False, fullgraph=True, **how)
+    return made
+
+
+def _by(backend: SDPBackend, compose: Function) -> Function:
+    def run(*inputs: Any) -> Tensor:
+        with sdpa_kernel(backend):
+            return compose(*inputs)
+
+    return run
+
+
+def _by_cudnn(compose: Function) -> Function:
+    def run(*inputs: Any) -> Tensor:
+        before = torch.backends.cudnn.benchmark
+        torch.backends.cudnn.benchmark = True  # every algorithm tried at the first call, and the best kept
+        try:
+            return compose(*inputs)
+        finally:
+            torch.backends.cudnn.benchmark = before
+
+    return run
+
+
+def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> Tensor:
+    """A linear layer over (…, in) as a 1×1 convolution of images that lie channels last."""
+    image = x.reshape(x.shape[0], -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
+    made = F.conv2d(image, weight[:, :, None, None], bias).permute(0, 2, 3, 1).reshape(*x.shape[:-1], -1)
+    return ACTIVATIONS[activation](made if residual is None else made + residual)
+
+
+def _flex_windows(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
+    query, key, value = window_attention.cut(qkv, window, shift)
+    places = window_attention.distances(window, bias.device)
+    added = window_attention.mask(qkv.shape[1], qkv.shape[2], window, shift, bias) if any(shift) else None
+
+    def score(found: Tensor, index: Tensor, head: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        biased = found + bias[head, places[one, other]]
+        return biased if added is None else biased + added[index % added.shape[0], 0, one, other]
+
+    mixed = flex_attention(query, key, value, score_mod=score, scale=scale)
+    assert isinstance(mixed, Tensor)
+    return window_attention.join(mixed, qkv, window, shift)

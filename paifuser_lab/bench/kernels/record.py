@@ -1,0 +1,119 @@
+"""What `paifuser-lab bench kernels` found."""
+
+from __future__ import annotations
+
+from ...records import Ceiling, Record
+
+OURS = "ours"
+_STRAYED = 30.0  # a peer further off than this computes something else; composed operations round several times
+
+
+class KernelProbe(Record):
+    """One thing that has to hold before a number is worth anything."""
+
+    name: str
+    failure: str = ""
+
+
+class KernelCase(Record):
+    """One kernel at one shape. Errors are parts of what is allowed: above 1 is wrong."""
+
+    kernel: str
+    name: str
+    floor_bytes: int  # each input read once, the answer written once
+    operations: int
+    errors: dict[str, float] = {}
+    us: dict[str, float] = {}  # microseconds a call, ours and each peer's
+    asides: tuple[str, ...] = ()  # those timed that are no rivals: they compute more, or are ours with something else
+    failures: dict[str, str] = {}
+
+    @property
+    def best_peer(self) -> str:
+        """The fastest of the others that computes the same, or nothing."""
+        others = [name for name in self.us if name not in (OURS, *self.asides) and self.errors.get(name, 0.0) <= _STRAYED]
+        return min(others, key=lambda name: self.us[name]) if others else ""
+
+    def row(self, ceiling: Ceiling | None) -> dict[str, str]:
+        """As a row of the table."""
+        ours, best = self.us.get(OURS), self.best_peer
+        error = self.errors.get(OURS)
+        row = {
+            "kernel": self.kernel,
+            "case": self.name,
+            "error / allowed": "–" if error is None else f"{error:.2f}" + (" WRONG" if not error <= 1 else ""),
+        }
+        if ceiling is None:
+            return row
+        rate, of = (ceiling.bf16_gflops or 0.0), ceiling.bandwidth_gbs
+        return row | {
+            "µs": "–" if ours is None else f"{ours:.1f}",
+            "of bandwidth": "–" if ours is None else f"{self.floor_bytes / ours / 1e3 / of:.0%}",
+            "of bf16 rate": "–" if ours is None or not rate else f"{self.operations / ours / 1e3 / rate:.0%}",
+            "best peer": f"{best} {self.us[best]:.1f}" if best else "–",
+            "times as fast": f"{self.us[best] / ours:.2f} ×" if best and ours else "–",
+        }
+
+
+class DensityError(Record):
+    """How far attention to chosen blocks is from attention to all, in parts of the latter's norm."""
+
+    data: str
+    errors: dict[float, float]
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{error:.2f} at {density:.0%}" for density, error in self.errors.items())
+        return f"Error of attention to chosen blocks by density, {self.data}: {each}."
+
+
+class KernelBench(Record):
+    """Probes, numbers and times of every kernel on one machine."""
+
+    machine: str
+    ran_on: str  # the GPU, or the emulator
+    torch_version: str
+    compiler: str
+    ceiling: Ceiling | None = None
+    probes: tuple[KernelProbe, ...] = ()
+    cases: tuple[KernelCase, ...] = ()
+    densities: tuple[DensityError, ...] = ()
+    remarks: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return f"CUDA kernels on {self.ran_on}, torch {self.torch_version}, {self.compiler}"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a kernel and shape."""
+        return [case.row(self.ceiling) for case in self.cases] or [{"kernel": "nothing was measured"}]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every probe held and every answer of ours was right."""
+        wrong = [case for case in self.cases if OURS in case.failures or not case.errors.get(OURS, 2.0) <= 1]
+        return not wrong and not any(probe.failure for probe in self.probes)
+
+    @property
+    def summary(self) -> str:
+        """What held, what did not, what was left out, and the ceilings."""
+        held = sum(not probe.failure for probe in self.probes)
+        lines = [f"{held} of {len(self.probes)} probes held; {self.seconds:.0f} s in all."]
+        lines += [f"probe {probe.name}: {probe.failure}" for probe in self.probes if probe.failure]
+        if self.ceiling is not None:
+            rate = f", {(self.ceiling.bf16_gflops or 0) / 1e3:.0f} TFLOP/s in bf16" if self.ceiling.bf16_gflops else ""
+            lines.append(f"Ceilings of the same run: {self.ceiling.bandwidth_gbs / 1e3:.2f} TB/s{rate}.")
+        lines += [f"{case.kernel}, {case.name}: {name}: {why}" for case in self.cases for name, why in case.failures.items()]
+        lines += [
+            f"{case.kernel}, {case.name}: {name} strays {error:.0f} times as far from float64 as is allowed to us"
+            for case in self.cases
+            for name, error in case.errors.items()
+            if name != OURS and not error <= _STRAYED
+        ]
+        lines += [
+            f"{case.kernel}, {case.name}: {name} {case.us[name]:.1f} µs"
+            for case in self.cases
+            for name in case.asides
+            if name in case.us
+        ]
+        return "\n".join((*lines, *map(str, self.densities), *self.remarks))

@@ -1,0 +1,81 @@
+"""Which blocks of keys a block of queries attends to: scored by their means, the best listed, all of it on the device.
+
+The score of two blocks is the product of the mean of the queries of one and the mean of the keys of the other: right where
+neighbours are alike, as in images and text, and blind to a single key that stands out of its block. So the error depends on the
+data and is to be measured on it: `errors_by_density`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..errors import KernelError
+from .block_sparse_attention import BLOCK, attend_to_blocks, blocks_of, in_blocks
+
+DENSITIES = (1.0, 0.5, 0.25, 0.1)
+
+
+def choose_blocks(
+    query: Tensor,
+    key: Tensor,
+    *,
+    keep: int | None = None,
+    density: float | None = None,
+    is_causal: bool = False,
+    lengths: Tensor | None = None,
+) -> Tensor:
+    """For each block of 64 queries the `keep` best blocks of 64 keys, or that part of all blocks which `density` says.
+
+    Blocks that a causal query or the padding hides are never listed, so that lists may be shorter and end in -1; the block on the
+    diagonal is always listed where attention is causal. The answer is (batch, heads, blocks of queries, keep) in int32, ascending.
+    """
+    count = blocks_of(key.shape[2])
+    if (keep is None) == (density is None):
+        raise KernelError("choose_blocks takes either how many blocks to keep or a density; give one of them.")
+    if density is not None and not 0 < density <= 1:
+        raise KernelError(f"choose_blocks takes a density above 0 and up to 1, not {density}.")
+    wanted = max(1, round((density or 0.0) * count)) if keep is None else keep
+    if wanted < 1:
+        raise KernelError(f"choose_blocks keeps at least one block, not {wanted}.")
+    scores = _scores(query, key, is_causal, lengths)
+    best, index = scores.topk(min(wanted, count), dim=-1)
+    listed = index.masked_fill(best == float("-inf"), count).sort(-1).values  # what is hidden goes to the end
+    return listed.masked_fill(listed == count, -1).int()
+
+
+def errors_by_density(
+    query: Tensor, key: Tensor, value: Tensor, densities: Sequence[float] = DENSITIES, *, is_causal: bool = False
+) -> dict[float, float]:
+    """How far attention to the chosen blocks is from attention to all, in parts of the latter's norm, at each density."""
+    whole = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=is_causal)
+    found = {}
+    for density in densities:
+        kept = choose_blocks(query, key, density=density, is_causal=is_causal)
+        made = attend_to_blocks(query, key, value, kept, is_causal=is_causal)
+        found[density] = ((made.float() - whole).norm() / whole.norm()).item()
+    return found
+
+
+def _scores(query: Tensor, key: Tensor, is_causal: bool, lengths: Tensor | None) -> Tensor:
+    """(batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query of a block sees any key of the other."""
+    limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
+    scores = _means(query) @ _means(key, limit).transpose(-1, -2)
+    down, across = (torch.arange(length, device=scores.device) for length in scores.shape[-2:])
+    if limit is not None:
+        scores = scores.masked_fill(across * BLOCK >= limit, float("-inf"))
+    if is_causal:
+        scores = scores.masked_fill(across > down[:, None], float("-inf"))
+        scores = torch.where((across == down[:, None]) & (scores > float("-inf")), float("inf"), scores)
+    return scores
+
+
+def _means(tokens: Tensor, limit: Tensor | None = None) -> Tensor:
+    """The mean of each block in fp32, of the tokens that are there; whatever stands in the padding is not looked at."""
+    places = torch.arange(tokens.shape[2], device=tokens.device).reshape(1, 1, -1, 1)
+    is_there = places < (tokens.shape[2] if limit is None else limit)
+    sums = in_blocks(tokens.float().masked_fill(~is_there, 0.0)).sum(3)
+    return sums / in_blocks(is_there.float()).sum(3).clamp(min=1)

@@ -1,0 +1,101 @@
+"""Machine code kept between runs: in a folder of the user's own, written whole, believed only when its SHA-256 agrees."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from .._files import cache_folder, replacing, write_text
+from ..errors import FileError, first_line
+from .compile import Program
+from .nvrtc import nvrtc
+from .resources import Resources, resources_in
+
+
+class Cubin(BaseModel):
+    """Machine code of one entry: where it is, the name to load it by, and what it takes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    path: Path
+    entry: str
+    sha256: str
+    compiler: str
+    flags: tuple[str, ...]
+    resources: Resources
+
+
+def cubin_of(program: Program) -> Cubin:
+    """The machine code of a program: out of the cache, or made now."""
+    folder = _folder()
+    compiler = nvrtc().version
+    note = folder / f"{program.entry.split('<')[0]}-{program.key(compiler)[:20]}.json"
+    return _read(note) or _made(program, compiler, note)
+
+
+def _made(program: Program, compiler: str, note: Path) -> Cubin:
+    compiled = program.compiled()
+    made = Cubin(
+        path=note.with_suffix(".cubin"),
+        entry=compiled.entry,
+        sha256=hashlib.sha256(compiled.cubin).hexdigest(),
+        compiler=compiler,
+        flags=program.flags,
+        resources=resources_in(compiled.log, compiled.entry),
+    )
+    try:
+        _write(made, compiled.cubin, note)
+    except FileError as error:
+        warnings.warn(f"Machine code is kept for this run alone: {error}", stacklevel=2)
+        made = made.model_copy(update={"path": _folder_of_this_run() / made.path.name})
+        made.path.write_bytes(compiled.cubin)
+    return made
+
+
+def _write(made: Cubin, code: bytes, note: Path) -> None:
+    with replacing(made.path) as temporary:
+        temporary.write_bytes(code)
+    write_text(note, made.model_dump_json(indent=1) + "\n")
+    for path in (made.path, note):
+        path.chmod(0o600)
+
+
+def _read(note: Path) -> Cubin | None:
+    """What is kept under a name, or None where nothing is; what is damaged is said and made again."""
+    if not note.exists():
+        return None
+    try:
+        found = Cubin.model_validate_json(note.read_bytes())
+        code = note.with_suffix(".cubin").read_bytes()
+    except (OSError, ValidationError) as error:
+        reason = first_line(error)
+    else:
+        if found.path == note.with_suffix(".cubin") and hashlib.sha256(code).hexdigest() == found.sha256:
+            return found
+        reason = "its SHA-256 is another"
+    warnings.warn(f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.", stacklevel=2)
+    return None
+
+
+def _folder() -> Path:
+    """The user's own folder of machine code, or one of this run where that cannot be had: whoever can write there decides what runs."""
+    try:
+        folder = cache_folder("kernels")
+        folder.chmod(0o700)
+        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+            raise OSError(None, f"{folder} belongs to somebody else")
+    except OSError as error:
+        reason = error.strerror or first_line(error)
+        warnings.warn(f"Machine code is kept for this run alone: the cache folder cannot be used ({reason}).", stacklevel=2)
+        return _folder_of_this_run()
+    return folder
+
+
+@cache
+def _folder_of_this_run() -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"paifuser-lab-{os.getpid()}-"))

@@ -1,0 +1,86 @@
+"""Runs kernels on a GPU by CuPy, which enters by this door alone: on torch's current stream, in torch's own memory.
+
+What cannot run is said as a KernelError, and torch does the work. Compile and load before a CUDA graph is captured: call once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import KernelError, MissingExtraError, first_line
+from .compile import Program, architecture_of, program
+from .cubins import Cubin, cubin_of
+from .launch import DeclinedError, Launch
+from .nvrtc import nvrtc
+
+PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for
+
+
+class CupyRunner:
+    """Loads each entry once a device and launches it; `source` says where an entry's program is, if not among those shipped."""
+
+    def __init__(self, source: Callable[[str, str, str], Program] | None = None) -> None:
+        self._source = source
+        self._functions: dict[tuple[int, str], Any] = {}
+        self._failures: dict[tuple[int, str], str] = {}
+
+    def __call__(self, launch: Launch) -> None:
+        """Put a launch on torch's current stream; nothing waits for it."""
+        device = launch.device.index
+        function = self._function(device, launch)
+        cupy = _cupy()
+        arguments = tuple(_on_the_wire(one) for one in launch.arguments)
+        stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream(device))
+        with cupy.cuda.Device(device), stream:
+            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+
+    def _function(self, device: int, launch: Launch) -> Any:
+        key = (device, launch.entry)
+        if key not in self._functions:
+            if key in self._failures:
+                raise KernelError(self._failures[key])
+            if torch.cuda.is_current_stream_capturing():
+                raise DeclinedError("it was not loaded when a CUDA graph was captured; call it once before")
+            try:
+                self._functions[key] = self.load(device, launch.kernel, launch.entry, launch.shared_bytes)
+            except (KernelError, MissingExtraError) as error:
+                self._failures[key] = str(error)  # tried once, not at every call
+                raise KernelError(str(error)) from error
+        return self._functions[key]
+
+    def load(self, device: int, kernel: str, entry: str, shared_bytes: int) -> Any:
+        """An entry on a device, ready to be launched."""
+        cupy = _cupy()
+        architecture = architecture_of(torch.cuda.get_device_capability(device), nvrtc())
+        made = cubin_of((self._source or program)(kernel, entry, architecture))
+        try:
+            with cupy.cuda.Device(device):
+                return _function_of(cupy, made, shared_bytes)
+        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            raise KernelError(f"{entry} does not load ({first_line(error)}); is the driver older than CUDA 13?") from error
+
+
+def _function_of(cupy: Any, made: Cubin, shared_bytes: int) -> Any:
+    function = cupy.RawModule(path=str(made.path)).get_function(made.entry)
+    if shared_bytes > PLAIN_SHARED_BYTES:
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    return function
+
+
+def _on_the_wire(argument: Any) -> Any:
+    """An address as a plain int, which CuPy passes as 64 bits; numpy's scalars keep their own width."""
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    return 0 if argument is None else argument
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingExtraError("cupy-cuda13x", extra="gpu", needed_for="Running a CUDA kernel") from error
+    return cupy

@@ -1,0 +1,107 @@
+"""What is handed to a kernel, and who runs it: CuPy on a GPU, an emulator in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import KernelError
+
+Argument = Tensor | np.int32 | np.float32 | None
+Size = tuple[int, int, int]
+
+TYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+MOST_ACROSS = 65_535  # blocks along the second and third axis of a grid
+ALIGNMENT = 16  # bytes, of what is read in whole vectors
+
+
+class DeclinedError(KernelError):
+    """A kernel does not take these inputs; torch does the work in its stead."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One call of one kernel. Tensors travel as addresses; a number as the 32 bits that the kernel declares."""
+
+    kernel: str  # the stem of its source
+    entry: str  # the template with its arguments: depthwise<bfloat16, 3, 1, RELU>
+    grid: Size
+    block: Size
+    shared_bytes: int
+    arguments: tuple[Argument, ...]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are."""
+        return next(one.device for one in self.arguments if isinstance(one, Tensor))
+
+
+Runner = Callable[[Launch], None]
+_runners: dict[str, Runner] = {}
+
+
+def runner_of(device: torch.device) -> Runner | None:
+    """Who runs kernels on a device; nobody on a CPU, where torch does the work."""
+    if device.type == "cuda" and "cuda" not in _runners:
+        from .cupy_runner import CupyRunner
+
+        _runners["cuda"] = CupyRunner()
+    return _runners.get(device.type)
+
+
+@contextmanager
+def run_by(runner: Runner, device_type: str) -> Iterator[None]:
+    """Have a runner answer for a type of device while the block lasts."""
+    before = _runners.get(device_type)
+    _runners[device_type] = runner
+    try:
+        yield
+    finally:
+        del _runners[device_type]
+        if before is not None:
+            _runners[device_type] = before
+
+
+def type_of(*tensors: Tensor | None) -> str:
+    """The CUDA name of the type that all tensors have; other types and mixtures are declined."""
+    found = {one.dtype for one in tensors if one is not None}
+    if len(found) > 1:
+        raise DeclinedError(f"it takes one type for all, not {_listed(str(one) for one in found)}")
+    (dtype,) = found
+    if dtype not in TYPES:
+        raise DeclinedError(f"it takes {_listed(str(one) for one in TYPES)}, not {dtype}")
+    return TYPES[dtype]
+
+
+def aligned(tensor: Tensor) -> Tensor:
+    """The tensor, or a copy where its first number does not lie at a multiple of 16 bytes."""
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
+
+def one_of(name: str, value: int, choices: tuple[int, ...]) -> None:
+    """Decline a value that the kernel was not written for."""
+    if value not in choices:
+        raise DeclinedError(f"it takes {name} {_listed(str(one) for one in choices)}, not {value}")
+
+
+def grid_of(x: int, y: int, z: int) -> Size:
+    """A grid of blocks, declined where the hardware cannot count them along an axis."""
+    if y > MOST_ACROSS or z > MOST_ACROSS:
+        raise DeclinedError(f"a grid of {x} × {y} × {z} blocks is past {MOST_ACROSS:,} along an axis")
+    return countable(x), y, z
+
+
+def countable(count: int) -> int:
+    """A number of blocks or rows, declined where 32 bits do not hold it."""
+    if count >= 1 << 31:
+        raise DeclinedError(f"{count:,} parts are more than 32 bits can count")
+    return count
+
+
+def _listed(names: Iterator[str]) -> str:
+    return ", ".join(sorted(names))

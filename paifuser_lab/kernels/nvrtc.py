@@ -1,0 +1,131 @@
+"""The one door to NVIDIA's run-time compiler: CUDA C++ in, machine code out. Needs neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+from ..errors import KernelError, MissingExtraError, first_line
+
+PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+LIBRARIES = ("libnvrtc.so", "nvrtc64_")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Machine code, the name that its one entry got, and what the assembler said about it."""
+
+    cubin: bytes
+    entry: str
+    log: str
+
+
+@cache
+def nvrtc() -> Nvrtc:
+    """The compiler of this machine: of its pip package, of the CUDA toolkit, or of the system."""
+    tried = []
+    for place in _places():
+        try:
+            return load(Path(place))
+        except (OSError, AttributeError) as error:
+            tried.append(first_line(error))
+    missing = MissingExtraError("nvidia-cuda-nvrtc", extra="kernels", needed_for="Compiling a CUDA kernel")
+    raise KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall nvidia-cuda-nvrtc.") if tried else missing
+
+
+def load(library: Path) -> Nvrtc:
+    """The compiler in a library, its other half loaded first: NVRTC 13.0 looks for that on the system's path alone."""
+    beside = library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()  # never of the current folder
+    for builtins in sorted(beside):
+        ctypes.CDLL(str(builtins))
+    return Nvrtc(ctypes.CDLL(str(library)))
+
+
+class Nvrtc:
+    """NVRTC's C functions, each of which answers with an error code."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        self._compile = library.nvrtcCompileProgram  # looked up now: what lacks it is no NVRTC
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+        self.version = f"{major.value}.{minor.value}"
+
+    def architectures(self) -> tuple[int, ...]:
+        """What it can compile for: 80, 90, 100 …"""
+        count = ctypes.c_int()
+        self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
+        found = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(found))
+        return tuple(found)
+
+    def compile(self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]) -> Compiled:
+        """Machine code of one entry of a source, a template's arguments filled in: `depthwise<bfloat16, 3, 1, RELU>`."""
+        program = ctypes.c_void_p()
+        names, texts = _strings(headers), _strings(headers.values())
+        self._check(
+            self._library.nvrtcCreateProgram(
+                ctypes.byref(program), source.encode(), entry.split("<")[0].encode() + b".cu", len(headers), texts, names
+            )
+        )
+        try:
+            self._check(self._library.nvrtcAddNameExpression(program, entry.encode()))
+            code = self._compile(program, len(flags), _strings(flags))
+            log = self._text(program, "ProgramLog")
+            if code:
+                raise KernelError(f"{entry} does not compile ({self._said(code)}): {_first_error(log)}; see kernels/README.md.")
+            lowered = ctypes.c_char_p()
+            self._check(self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered)))
+            return Compiled(self._bytes(program, "CUBIN"), (lowered.value or b"").decode(), log)
+        finally:
+            self._library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _text(self, program: ctypes.c_void_p, what: str) -> str:
+        return self._bytes(program, what).rstrip(b"\0").decode(errors="replace")
+
+    def _bytes(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        self._check(getattr(self._library, f"nvrtcGet{what}")(program, buffer))
+        return buffer.raw
+
+    def _check(self, code: int) -> None:
+        if code:
+            raise KernelError(f"NVRTC failed: {self._said(code)}; is the CUDA installation whole?")
+
+    def _said(self, code: int) -> str:
+        said: bytes = self._library.nvrtcGetErrorString(code)
+        return said.decode()
+
+
+def _places() -> Iterator[str]:
+    for package in PACKAGES:
+        try:
+            found = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
+        except PackageNotFoundError:
+            continue
+        whole = [str(file.locate()) for file in found if "builtins" not in file.name and ".alt." not in file.name]
+        yield from (path for path in whole if Path(path).exists())
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if root := os.environ.get(variable):
+            yield from (str(path) for path in sorted(Path(root).glob("lib*/libnvrtc.so")))
+    if known := ctypes.util.find_library("nvrtc"):
+        yield known
+
+
+def _strings(texts: Iterable[str]) -> ctypes.Array[ctypes.c_char_p]:
+    encoded = [text.encode() for text in texts]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
+
+
+def _first_error(log: str) -> str:
+    errors = [line.strip() for line in log.splitlines() if "error" in line]
+    return errors[0] if errors else first_line(RuntimeError(log))

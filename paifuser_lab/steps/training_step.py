@@ -1,0 +1,110 @@
+"""What every step that trains has: the options of training, a place to go on from, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from ..errors import StepError
+from ..quantized import QuantizedLayer
+from ..records import counted
+from ..training import Batches, Kept, Objective, Trained, Training, train
+from ..training.fingerprints import data_fingerprint, loss_fingerprint, model_fingerprint
+from .step import Draft, Step
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+class TrainingStep(Training, Step):
+    """A step that trains: its options are those of `Training` and its own."""
+
+    @property
+    def plan(self) -> Training:
+        """How it trains."""
+        return Training(**{name: getattr(self, name) for name in Training.model_fields})
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind} {counted(self.epochs, 'epoch')}"
+
+    def joined(self, newer: Self) -> Self | None:
+        """The newer options win: training once more is another number of epochs."""
+        changed = newer.model_dump(include=newer.model_fields_set - {"why"})
+        return self.model_copy(update=changed | {"why": None})
+
+    def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
+        """It changes values alone."""
+
+    def batches(self, draft: Draft) -> Batches:
+        """The train data of the workload."""
+        if draft.work.train is None:
+            raise StepError(
+                "it has nothing to learn from; give the workload data: Workload(model, inputs, train=[(inputs, target), …])."
+            )
+        return Batches(draft.work.train, draft.work.device)
+
+    def train(
+        self,
+        draft: Draft,
+        objective: Objective,
+        batches: Batches,
+        *,
+        extra: nn.Module | None = None,
+        before_step: Callable[[float], None] | None = None,
+        known_by: Sequence[str] = (),
+    ) -> Trained:
+        """Train the draft, on from where an earlier run of the same training ended, and note how it went.
+
+        What the training depends on besides the workload, the draft and the options is said in `known_by`.
+        """
+        before = draft.work.evaluate(draft.module)
+        kept = Kept(self.kind, self.model_dump_json(exclude={"why"}), *self._known_by(draft, batches), *known_by)
+        trained = train(
+            draft.module, batches, objective, self.plan, extra=extra, kept=kept, should_stop=draft.should_stop, before_step=before_step
+        )  # fmt: skip
+        draft.notes += _told(trained)
+        if before is not None:
+            draft.notes.append(f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}")
+        return trained
+
+    def _known_by(self, draft: Draft, batches: Batches) -> list[str]:
+        """What tells this training from every other."""
+        work = draft.work
+        models = [model_fingerprint(model, work.inputs) for model in (work.model, draft.module)]
+        return [
+            *models,
+            data_fingerprint(batches),
+            loss_fingerprint(work.loss, work.model, batches),
+            torch.__version__,
+            str(work.device.type),
+        ]
+
+
+def check_trainable(model: nn.Module, kind: str) -> None:
+    """Say so where the weights are rounded already."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, QuantizedLayer):
+            raise StepError(
+                f"layer '{name}' ({layer.format}) has no gradients; put '{kind}' before precision, or use qat in its place."
+            )
+    for name, weight in model.named_parameters():
+        if weight.dtype in HALVES:
+            held = str(weight.dtype).removeprefix("torch.")
+            raise StepError(f"'{name}' is {held}, in which small steps are lost; put '{kind}' before precision.")
+
+
+def _told(trained: Trained) -> list[str]:
+    """How it went, in sentences."""
+    steps = counted(len(trained.losses), "step")
+    went = f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in {counted(trained.epochs, 'epoch')}, {steps}, {trained.seconds:.1f} s"
+    notes = [went, *trained.notes]
+    if trained.is_kept:
+        notes.append("taken from the cache, where an earlier run kept its end; nothing was trained anew")
+    elif trained.began_at:
+        notes.append(f"went on from step {trained.began_at}, where an earlier run ended")
+    if trained.skipped:
+        notes.append(f"{counted(trained.skipped, 'step')} had a gradient past fp16 and changed nothing")
+    return notes

@@ -1,0 +1,81 @@
+"""Layers of a student that are to do as the same layers of the teacher do: their answers, or where these are large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ...errors import StepError
+from ...locate import describe
+from ..chance import own_chance, throw
+from .answers import SMALLEST, squares
+from .looking import channel_dimension
+
+
+class Projection(nn.Linear):
+    """A learned map from the student's channels to the teacher's, the same at every place; it is dropped after training."""
+
+    def __init__(self, student: int, teacher: int, dimension: int) -> None:
+        super().__init__(student, teacher)
+        self.dimension = dimension
+
+    def forward(self, answer: Tensor) -> Tensor:
+        return super().forward(answer.movedim(self.dimension, -1)).movedim(-1, self.dimension)
+
+
+class Projections(nn.ModuleDict):
+    """A projection for each layer whose number of channels differs; the others are compared as they are."""
+
+    def __init__(self, model: nn.Module, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], seed: int) -> None:
+        super().__init__()
+        device = next(iter(taught.values())).device if taught else torch.device("cpu")
+        with own_chance(device), torch.device("cpu"):
+            throw(device, seed)
+            for layer, answer in own.items():
+                if (dimension := differing(model, layer, answer, taught[layer])) is not None:
+                    self[_key(layer)] = Projection(answer.shape[dimension], taught[layer].shape[dimension], dimension)
+        self.to(device)
+
+    def project(self, layer: str, answer: Tensor) -> Tensor:
+        """The answer with as many channels as the teacher's has."""
+        key = _key(layer)
+        return self[key](answer) if key in self else answer
+
+
+def feature_distance(
+    projections: Projections, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
+) -> Tensor:
+    """The mean over layers of how far their answers are apart."""
+    return torch.stack([squares(projections.project(layer, own[layer]), taught[layer]) for layer in layers]).mean()
+
+
+def attention_distance(own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]) -> Tensor:
+    """The mean over layers of how far apart the places are at which their answers are large."""
+    return torch.stack([squares(*_maps(own[layer], taught[layer])) for layer in layers]).mean()
+
+
+def attention_map(answer: Tensor, dimension: int) -> Tensor:
+    """The mean square over channels at each place, each example's of length 1."""
+    return F.normalize(answer.float().square().mean(dimension).flatten(1), dim=1, eps=SMALLEST)
+
+
+def differing(model: nn.Module, layer: str, own: Tensor, taught: Tensor) -> int | None:
+    """The one dimension in which two answers differ in size, where there is one; an error where there are more."""
+    apart = [index for index in range(own.ndim) if own.ndim == taught.ndim and own.shape[index] != taught.shape[index]]
+    if own.ndim != taught.ndim or len(apart) > 1 or apart == [0]:
+        shapes = f"{tuple(own.shape)} where the original's is {tuple(taught.shape)}"
+        raise StepError(f"{describe(model, layer)} answers with shape {shapes}; only channels may differ: leave it out.")
+    return apart[0] if apart else None
+
+
+def _maps(own: Tensor, taught: Tensor) -> tuple[Tensor, Tensor]:
+    apart = [index for index in range(own.ndim) if own.shape[index] != taught.shape[index]]
+    dimension = apart[0] if apart else channel_dimension(taught)
+    return attention_map(own, dimension), attention_map(taught, dimension)
+
+
+def _key(layer: str) -> str:
+    return layer.replace(".", "/")  # a name of a module cannot hold a dot

@@ -1,0 +1,148 @@
+"""The workbench's frontier and its groups before the cut, as a person uses them; each time the Python side is read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from browser import jupyterlab
+
+pytestmark = jupyterlab.marks()
+
+NASTY = "<img src=x onerror=alert(1)>"
+OPEN = """
+import json
+from dataclasses import replace
+from pathlib import Path
+import torch
+import paifuser_lab as lab
+from paifuser_lab import looks
+from torch import nn
+
+looks.KINDS["allocation"] = replace(looks.KINDS["allocation"], seconds=6.0)
+torch.manual_seed(0)
+body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
+model = nn.Sequential()
+model.add_module("NASTY", body)
+model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
+batches = [(torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,))) for _ in range(2)]
+work = lab.Workload(model.eval(), torch.randn(4, 3, 16, 16), name="net", loss=nn.functional.cross_entropy, train=batches, test=batches)
+bench = lab.Workbench(work, rounds=2, seconds=0.2)
+bench
+""".strip().replace("NASTY", NASTY)
+READ = """
+state = bench.wait(120)
+told = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe), "error": state.error, "selected": bench.selected}
+if state.allocation is not None:
+    told["points"] = [point.name for point in state.allocation.everything]
+    told["formats"] = [point.recipe_steps for point in state.allocation.everything]
+    told["achieved"] = [point.achieved is not None for point in state.allocation.everything]
+if state.variant is not None:
+    told["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
+if state.cut_cost is not None:
+    told["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
+Path("told.json").write_text(json.dumps(told))
+""".strip()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One server and one browser for every test here."""
+    folder = tmp_path_factory.mktemp("frontier")
+    (folder / "notebooks").mkdir()
+    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
+        yield server, browser
+
+
+@contextmanager
+def opened(served, name):
+    """The workbench in a notebook, and a way to read what Python has by now."""
+    server, browser = served
+    folder = server.folder / name
+    jupyterlab.write_notebook(folder / "live.ipynb", [OPEN, READ])
+    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
+        shown.run_all(timeout_s=120)
+
+        def read():
+            (folder / "told.json").unlink()
+            shown.run_cell(1, timeout_s=120)
+            return json.loads((folder / "told.json").read_text())
+
+        panel = shown.page.locator(".pf-panel").first
+        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
+        yield shown, panel, read
+        assert shown.errors() == [] and shown.strangers == []
+        assert shown.page.locator("img[src=x]").count() == 0
+
+
+def keep(shown, name):
+    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+        shown.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives(served):
+    with opened(served, "frontier") as (shown, panel, read):
+        panel.get_by_role("tab", name="Frontier").click()
+        panel.get_by_label("what is limited").select_option("size_bytes")
+        panel.get_by_label("at most").fill("40")
+        panel.get_by_role("button", name="Find the frontier").click()
+        panel.get_by_text("planning: a number format").wait_for(timeout=20_000)
+        told = read()
+        assert told["error"] is None and len(told["points"]) > 3 and not any(told["achieved"])
+        dots = panel.get_by_role("listbox", name="choices of number formats")
+        assert dots.get_by_role("option").count() == len(told["points"])
+        dots.focus()
+        shown.page.keyboard.press("Home")
+        shown.page.keyboard.press("Enter")
+        panel.get_by_role("heading", name=f"{told['points'][0]} ").wait_for(timeout=10_000)
+        told = read()
+        assert told["error"] is None and told["achieved"][0] and sum(told["achieved"]) == 1
+        table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
+        table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(timeout=10_000)
+        assert "…" not in table.inner_text()
+        assert told["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+        keep(shown, "frontier-achieved")
+        panel.get_by_role("button", name="Undo").click()
+        assert read()["steps"] == 0
+
+
+def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_dragged(served):
+    with opened(served, "groups") as (shown, panel, read):
+        panel.get_by_role("tab", name="Importance").click()
+        panel.get_by_role("button", name="Find the importance").click()
+        read()
+        page = panel.get_by_role("tabpanel", name="Importance")
+        group = page.get_by_role("region", name="what goes together")
+        group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
+        members = group.get_by_role("button").all_inner_texts()
+        assert any(text.startswith(f"{NASTY}.1") for text in members) and any(text.startswith(f"{NASTY}.3") for text in members)
+        line = page.get_by_role("slider", name=f"threshold of {NASTY}.0")
+        table = page.get_by_role("table", name="what the cut gives")
+        assert table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text() == "0%"
+        box = line.bounding_box()
+        mouse, (x, y) = shown.page.mouse, (box["x"] + 150, box["y"] + box["height"] - 24)
+        mouse.move(x, y)
+        mouse.down()
+        predicted = []
+        for step in range(60):
+            mouse.move(x, y - 2 * step)
+            predicted.append(table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text())
+        assert len(set(predicted)) > 3 and "predicted" in page.locator(".pf-importance-one").inner_text()
+        keep(shown, "importance-dragging")
+        mouse.up()
+        panel.get_by_label("recipe, in the order in which it is applied").get_by_text("prune").wait_for(timeout=20_000)
+        told = read()
+        assert told["error"] is None and told["steps"] == 1
+        wanted = f"−{100 * (1 - told['parameters'] / told['whole']):.1f}%"
+        cells = table.get_by_role("row", name="parameters").get_by_role("cell")
+        assert cells.all_inner_texts() == [wanted, wanted, "0%"], "what was predicted is what was cut"
+        assert "ms" in table.get_by_role("row", name="latency").get_by_role("cell").nth(1).inner_text()
+        keep(shown, "importance-achieved")
+        kept = int(line.get_attribute("aria-valuetext").split()[0])
+        line.press("ArrowUp")
+        assert int(line.get_attribute("aria-valuetext").split()[0]) == kept - 1
+        group.get_by_role("button").filter(has_text=f"{NASTY}.3").first.click()
+        assert read()["selected"] == f"{NASTY}.3"

@@ -1,0 +1,117 @@
+"""What the words of common.cuh mean, by an independent model in numpy of PTX's tables; the CPU and a GPU are held to it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paifuser_lab.kernels.launch import Launch
+
+LANE = np.arange(32)
+GROUP, QUAD = LANE // 4, LANE % 4
+Run = Callable[[Launch], None]
+
+
+def launched(run: Run, entry: str, *arguments: Tensor, shared_bytes: int = 0, device: str = "cpu") -> list[np.ndarray]:
+    """The arguments as they are after one warp ran."""
+    moved = tuple(one.to(device) for one in arguments)
+    run(Launch("probe", entry, (1, 1, 1), (32, 1, 1), shared_bytes, moved))
+    return [one.cpu().numpy() for one in moved]
+
+
+def check_products(run: Run, device: str = "cpu") -> None:
+    """16×16 by 16×8, whole numbers small enough to be exact in every type."""
+    chance = np.random.default_rng(0)
+    left, right = chance.integers(-4, 5, (16, 16)), chance.integers(-4, 5, (16, 8))
+    for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        a = np.stack([left[GROUP + 8 * (r % 2)][LANE, 2 * QUAD + 8 * (r // 2) + i] for r in range(4) for i in range(2)], 1)
+        b = np.stack([right[2 * QUAD + 8 * r + i, GROUP] for r in range(2) for i in range(2)], 1)
+        words = [torch.from_numpy(one.astype(np.float32)).to(dtype).view(torch.int32) for one in (a, b)]
+        *_, found = launched(run, f"probe_product<{kind}>", *words, torch.zeros(32, 4), device=device)
+        product = left @ right
+        expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + r + 1 for r in range(4)], 1)
+        np.testing.assert_array_equal(found, expected)
+
+
+def check_whole_products(run: Run, device: str = "cpu") -> None:
+    """16×32 by 32×8 in int8, with the extremes."""
+    chance = np.random.default_rng(0)
+    left, right = (chance.integers(-128, 128, shape).astype(np.int8) for shape in ((16, 32), (32, 8)))
+    a = np.stack([left[GROUP + 8 * (r % 2), 4 * QUAD + 16 * (r // 2) + i] for r in range(4) for i in range(4)], 1)
+    b = np.stack([right[4 * QUAD + 16 * r + i, GROUP] for r in range(2) for i in range(4)], 1)
+    words = [torch.from_numpy(one).view(torch.int32) for one in (a, b)]
+    *_, found = launched(run, "probe_whole_product<3>", *words, torch.zeros(32, 4, dtype=torch.int32), device=device)
+    product = left.astype(int) @ right.astype(int)
+    expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1)
+    np.testing.assert_array_equal(found, expected)
+
+
+def check_matrices(run: Run, device: str = "cpu") -> None:
+    """Four 8×8 matrices handed out as rows and as columns, one row of them zeros."""
+    numbers = np.arange(1, 257, dtype=np.int16).reshape(4, 8, 8)
+    words = torch.from_numpy(numbers).view(torch.int32).flatten()
+    held = numbers.copy()
+    held[0, 5] = 0
+    for is_transposed in ("false", "true"):
+        out = torch.zeros(32, 4, dtype=torch.int32)
+        _, found = launched(run, f"probe_matrices<{is_transposed}>", words, out, shared_bytes=512, device=device)
+        dealt = held if is_transposed == "false" else held.transpose(0, 2, 1)
+        expected = np.stack([dealt[m][GROUP, 2 * QUAD + i] for m in range(4) for i in range(2)], 1)
+        np.testing.assert_array_equal(found.view(np.int16), expected)
+
+
+def check_lanes(run: Run, device: str = "cpu") -> None:
+    """Shuffles in parts of 8 lanes, and a vote."""
+    (found,) = launched(run, "probe_lanes<8>", torch.zeros(5, 32, dtype=torch.int32), device=device)
+    votes = sum(1 << lane for lane in range(0, 32, 3))
+    expected = [
+        LANE ^ 5,
+        np.where(LANE % 8 + 3 < 8, LANE + 3, LANE),
+        np.where(LANE % 8 >= 3, LANE - 3, LANE),
+        LANE // 8 * 8 + 7,
+        np.full(32, votes),
+    ]
+    np.testing.assert_array_equal(found.view(np.uint32), np.stack(expected))
+
+
+def check_numbers(run: Run, device: str = "cpu") -> None:
+    """Rounding to even, NaN, infinities and zeros of both signs; 2^x and 1/x to three units of the last place."""
+    odd = [
+        0.0,
+        -0.0,
+        float("inf"),
+        float("-inf"),
+        float("nan"),
+        1 + 2**-8,
+        1 + 3 * 2**-8,
+        1 + 2**-11,
+        65504.0,
+        70000.0,
+        1e-3,
+        -7.25,
+    ]
+    numbers = torch.cat([torch.tensor(odd), torch.randn(64 - len(odd)) * 3])
+    for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
+        rooms = [torch.zeros(32, dtype=torch.int32), *(torch.zeros(32) for _ in range(4))]
+        _, packed, low, high, power, inverse = launched(run, f"probe_numbers<{kind}>", numbers, *rooms, device=device)
+        rounded = numbers.to(dtype)
+        known = ~numbers.isnan().numpy()
+        np.testing.assert_array_equal(packed.view(np.int16)[known], rounded.view(torch.int16).numpy()[known])
+        np.testing.assert_array_equal(np.stack([low, high], 1).flatten(), rounded.float().numpy())
+        first = numbers[:32].numpy()
+        with np.errstate(divide="ignore", over="ignore"):
+            np.testing.assert_allclose(power, np.exp2(first), rtol=4e-7)
+            np.testing.assert_allclose(inverse, 1 / first, rtol=4e-7)
+
+
+CHECKS = (check_products, check_whole_products, check_matrices, check_lanes, check_numbers)
+ENTRIES = (
+    *(f"probe_{what}<{kind}>" for what in ("product", "numbers") for kind in ("bfloat16", "float16")),
+    "probe_whole_product<3>",
+    "probe_matrices<false>",
+    "probe_matrices<true>",
+    "probe_lanes<8>",
+)
