@@ -42,7 +42,7 @@ browser: install
 	$(BIN)/pytest -m browser
 
 refresh: install
-	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace $(NOTEBOOKS)
+	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
 
 wheel: install
 	$(BIN)/python -m build --no-isolation --wheel

@@ -15,7 +15,7 @@ import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload, comparison
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, Samples
-from paifuser_lab.records import Ceiling, Hardware
+from paifuser_lab.records import Ceiling, Hardware, Measurement
 from paifuser_lab.weights import weights_hash
 
 MACHINE = Hardware(name="paper", source="measured", physical_cores=2, logical_cores=2, memory_bytes=1,
@@ -216,3 +216,38 @@ def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> 
     low, high = measured["ort"].speedup_interval
     assert low <= measured["ort"].speedup <= high and measured["ort"].peak_bytes is None
     assert torch.get_num_threads() == before
+
+
+def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline():
+    def row(name, ms, size, metric):
+        return Measurement(name=name, threads=1, latency_ms=ms, size_bytes=size, metric=metric, relative_error=0.1)
+
+    rows = (
+        row("baseline · 1 thread", 9.0, 100, 0.9),
+        row("baseline · 2 threads", 8.0, 100, 0.9),
+        row("small", 7.0, 50, 0.8),
+        row("better", 6.0, 60, 0.95),
+        Measurement(name="failed", threads=1, failure="no"),
+    )
+    found = Comparison(
+        workload="net", machine="m", baseline="baseline · 2 threads", metric_name="accuracy", rounds=1, rows=rows
+    ).trade_off
+    assert [one.name for one in found.bargains] == ["baseline · 2 threads", "small", "better"] and found.unit == "accuracy"
+    assert [one.name for one in found.unbeaten("latency_ms")] == ["better"]
+    assert [one.name for one in found.unbeaten("size_bytes")] == ["small", "better"]
+    assert [one["note"] for one in found.table()] == [
+        "",
+        "unbeaten for its size",
+        "unbeaten for its latency and unbeaten for its size",
+    ]
+
+
+def test_a_trade_off_without_a_metric_goes_by_how_near_the_answer_is():
+    rows = [
+        Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=error)
+        for name, error in (("baseline", 0.0), ("a", 0.25))
+    ]
+    found = Comparison(workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)).trade_off
+    assert found.unit == "closeness" and [one.worth for one in found.bargains] == [1.0, 0.75]
+    with pytest.raises(MeasureError, match="has a latency and a size; let it run to its end"):
+        Comparison(workload="net", machine="m", baseline="a", rounds=1, rows=(Measurement(name="a", threads=1),)).trade_off  # noqa: B018

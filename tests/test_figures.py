@@ -13,6 +13,7 @@ from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.records import (
     Allocation,
     AllocationPoint,
+    Bargain,
     BatchRow,
     BatchSweep,
     Ceiling,
@@ -29,6 +30,7 @@ from paifuser_lab.records import (
     SideBySide,
     Staircase,
     TraceSummary,
+    TradeOff,
 )  # fmt: skip
 
 
@@ -98,6 +100,9 @@ RECORDS = {
     "SideBySide": SideBySide(before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)),
     "Staircase": STAIRCASE,
     "TraceSummary": TraceSummary(name="run.json", span_ms=3.0, events=2),
+    "TradeOff": TradeOff(
+        title="net", unit="accuracy", bargains=(Bargain(name="as it is", latency_ms=2.0, size_bytes=40, worth=0.9),),
+    ),
 }  # fmt: skip
 
 

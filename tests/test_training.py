@@ -343,7 +343,7 @@ def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept(
         (5, "are a int; give a list"),
         ((pair for pair in pairs()), "can be gone through only once"),
         ([torch.zeros(5, 4)], "batch 0 of the train data is a Tensor; let it be"),
-        ([(torch.zeros(5, 4),) * 3], "batch 0 of the train data is a tuple; let it be"),
+        ([(torch.zeros(5, 4),) * 3], "batch 0 of the train data is a tuple of 3; let it be"),
         ([(torch.zeros(5, 9), torch.arange(5) % 3)], "epoch 1, step 1 of 1 fails .RuntimeError"),
     ],
 )

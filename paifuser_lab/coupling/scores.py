@@ -11,10 +11,10 @@ import numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from ..errors import StepError
-from ..workload import Inputs, Workload
+from ..errors import StepError, first_line
+from ..fetching import first_batches
+from ..workload import Inputs, Loss, Workload
 from .grouping import Structure
 
 Importance = Literal["magnitude", "taylor", "batch-norm", "random"]
@@ -63,10 +63,17 @@ def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -
     """How much the loss changes, to first order, without the unit's rows."""
     if work.loss is None or work.train is None:
         raise StepError("importance 'taylor' needs the workload's loss and train data; give them, or choose 'magnitude'.")
+    batches = list(itertools.islice(first_batches(work.train, work.device, "train data"), BATCHES))
+    if not batches:
+        raise StepError("the train data hold no batch; give at least one pair of inputs and target, or choose importance 'magnitude'.")
     total = numpy.zeros(len(structure.classes))
-    for batch in itertools.islice(work.train, BATCHES):
-        gradients = _gradients(work, model, batch)
+    for inputs, target in batches:
+        gradients = _gradients(work.loss, model, inputs, target)
         total += numpy.abs(_summed(model, structure, ("rows",), partial(_first_order, gradients)))
+    if not numpy.isfinite(total).all():
+        raise StepError(
+            "importance 'taylor': a gradient is NaN or infinite; look for one in the train data, or choose importance 'magnitude'."
+        )
     return total
 
 
@@ -74,17 +81,19 @@ def _first_order(gradients: dict[str, Tensor], name: str, weight: Tensor) -> Ten
     return weight * gradients[name] if name in gradients else torch.zeros_like(weight)
 
 
-def _gradients(work: Workload, model: nn.Module, batch: Any) -> dict[str, Tensor]:
-    device = work.device
-    given, target = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), tuple(batch))
+def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dict[str, Tensor]:
     names = [(name, weight) for name, weight in model.named_parameters() if weight.is_floating_point()]
     frozen = [weight for _, weight in names if not weight.requires_grad]
     try:
         for weight in frozen:
             weight.requires_grad_(True)
         with torch.enable_grad():
-            loss = work.loss(Inputs.of(given)(model), target) if work.loss else torch.zeros(())
-            found = torch.autograd.grad(loss, [weight for _, weight in names], allow_unused=True)
+            found = torch.autograd.grad(loss(inputs(model), target), [weight for _, weight in names], allow_unused=True)
+    except Exception as error:  # whatever the model's code raises, or autograd where a layer has no gradients
+        raise StepError(
+            f"importance 'taylor' finds no gradient ({type(error).__name__}: {first_line(error).rstrip('.')}); "
+            "choose importance 'magnitude', and put 'prune' before 'precision' and 'qat'."
+        ) from error
     finally:
         for weight in frozen:
             weight.requires_grad_(False)

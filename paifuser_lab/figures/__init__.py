@@ -23,6 +23,7 @@ DRAWERS = {
     "SideBySide": ".side_by_side:draw",
     "Staircase": ".staircase:draw",
     "TraceSummary": ".trace:draw",
+    "TradeOff": ".trade_off:draw",
 }
 
 

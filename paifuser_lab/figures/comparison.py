@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..records import Comparison, Measurement
 from .style import Drawing, Theme, blank
 
+LONGEST = 90  # letters that fit over a bar
+
 
 def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
     """One line a row that was timed, the baseline first; shorter is faster."""
@@ -17,7 +19,7 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
         axes.barh(place, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
         axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
         axes.plot([latency], [place], marker="o", color=colour, markersize=5)
-        axes.annotate(row.name, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+        axes.annotate(_short(row.name), (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
         axes.annotate(_label(row, comparison), (max(latency, high), place), (7, 0), textcoords="offset points", va="center",
                       color=theme.ink, fontsize=8.5)  # fmt: skip
     axes.set_yticks([])
@@ -25,6 +27,11 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
     axes.set_xlim(0, 1.5 * max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows))
     axes.set_xlabel("latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9)
     return drawing
+
+
+def _short(name: str) -> str:
+    """A name that fits; of a long recipe its end tells it from the others."""
+    return name if len(name) <= LONGEST else f"… {name[1 - LONGEST :]}"
 
 
 def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from ..errors import StepError
+from ..fetching import first_batches
 from ..folding import fold, plan_fold
 from ..formats import Range
 from ..graph import Graph, observe
@@ -143,8 +144,8 @@ def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]
 
 def _data(work: Workload, count: int) -> list[Inputs]:
     """What ranges are found on: the first batches to learn from, or else of those to test with, as the model takes them."""
-    data = work.train if work.train is not None else work.test
-    return [Inputs.of(inputs).map(lambda tensor: tensor.to(work.device)) for inputs, _ in islice(data or (), count)]
+    data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
+    return [] if data is None else [inputs for inputs, _ in islice(first_batches(data, work.device, what), count)]
 
 
 def told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:

@@ -26,6 +26,7 @@ from .staircase import Staircase, StaircaseTable, WholeLatency
 from .sweep import Sweep, SweepRun, Value
 from .text import counted, readable_bytes, readable_count
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
+from .trade_off import Bargain, TradeOff
 
 __all__ = [
     "Accelerator",
@@ -34,6 +35,7 @@ __all__ = [
     "Allocation",
     "AllocationPoint",
     "Alternative",
+    "Bargain",
     "Basis",
     "BatchRow",
     "BatchSweep",
@@ -90,6 +92,7 @@ __all__ = [
     "TracedKernel",
     "TracedLayer",
     "TracedOperator",
+    "TradeOff",
     "Value",
     "WholeLatency",
     "counted",

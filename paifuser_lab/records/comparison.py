@@ -10,6 +10,7 @@ from pydantic import Field
 from .record import Record
 from .tables import html_table, text_table
 from .text import readable_bytes, readable_count
+from .trade_off import TradeOff
 
 if TYPE_CHECKING:
     import pandas
@@ -71,6 +72,11 @@ class Comparison(Record):
     def best(self) -> Measurement:
         """The row with the highest speed-up that is within its limit; the baseline itself where nothing was faster."""
         return max((row for row in self.rows if row.speedup is not None and not row.refused), key=lambda row: row.speedup or 0.0)
+
+    @property
+    def trade_off(self) -> TradeOff:
+        """What each row keeps of the metric for what it takes."""
+        return TradeOff.of(self)
 
     @property
     def frame(self) -> pandas.DataFrame:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..fetching import first_batches
 from ..records import counted
 from ..workload import Inputs, Workload
 
@@ -65,8 +66,8 @@ def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
 
 
 def _batches(work: Workload) -> Iterator[Inputs]:
-    for inputs, _ in work.train or ():
-        yield Inputs.of(inputs).map(lambda tensor: tensor.to(work.device))
+    if work.train is not None:
+        yield from (inputs for inputs, _ in first_batches(work.train, work.device, "train data"))
 
 
 def _examples(inputs: Inputs) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -83,8 +83,14 @@ class Distill(TrainingStep):
         own = dict(draft.module.named_modules())
         names = [name for name, _ in draft.work.model.named_modules() if name and name in own]
         if asked == "auto":
-            return [name for name in stages(draft.work.model, draft.work.inputs) if name in own]
+            return self._stages(draft, own)
         return list(dict.fromkeys(layer for pattern in asked for layer in matching(names, pattern, what=self.kind)))
+
+    def _stages(self, draft: Draft, own: Collection[str]) -> list[str]:
+        """The ends of the original's stages; an error where it has none."""
+        if found := [name for name in stages(draft.work.model, draft.work.inputs) if name in own]:
+            return found
+        raise StepError("auto finds no stage, as no layer answers with channels at several places; name layers, or leave it out.")
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ class _Objective:
         """The distance of the answer to a batch; `target` is a lesson, or the labels where examples are blended."""
         if not self.step.blend:
             return self._distance(model, inputs, target, self.loss)
+        if not any(map(is_blendable, inputs.tensors)):  # the last batch of a loader may hold a single example
+            return self._distance(model, inputs, self.teacher.lesson(inputs, target), self.loss)
         blend = blend_of(inputs)
         blended = blend(inputs)
         loss = None if self.loss is None else partial(blend.loss, self.loss)

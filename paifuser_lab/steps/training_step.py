@@ -87,8 +87,9 @@ def check_trainable(model: nn.Module, kind: str) -> None:
     """Say so where the weights are rounded already."""
     for name, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer):
+            instead = "let one qat say all of it" if kind == "qat" else "or use qat in its place"
             raise StepError(
-                f"layer '{name}' ({layer.format}) has no gradients; put '{kind}' before precision, or use qat in its place."
+                f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' before precision, {instead}."
             )
     for name, weight in model.named_parameters():
         if weight.dtype in HALVES:

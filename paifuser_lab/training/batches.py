@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from ..errors import PaifuserError, StepError, first_line
+from ..chance import own_chance, seed_of, seeded_generators, throw
+from ..errors import StepError
+from ..fetching import END, check_source, is_list, pair_of, telling
 from ..workload import Inputs
-from .chance import own_chance, seed_of, seeded_generators, throw
-
-END = object()
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Batches:
         self, source: Iterable[Any], device: torch.device, *, what: str = "train data", change: Change | None = None
     ) -> None:
         self.source, self.device, self.what, self.change = source, device, what, change
-        self._items: Any = source if hasattr(source, "__getitem__") and hasattr(source, "__len__") else None
-        self._check()
+        check_source(source, what)
+        self._items: Any = source if is_list(source) else None
         self.count = self._counted()
         if not self.count:
             raise StepError(f"the {what} hold no batch; give at least one pair of inputs and target.")
@@ -70,7 +67,7 @@ class Batches:
         is_still = type(self.source) in (list, tuple)  # others may make their items anew
         for step in range(start, self.count):
             throw(self.device, seed, epoch, step)
-            with self._told(order[step]):
+            with telling(self.what, order[step]):
                 batch = self._batch(self._items[order[step]], order[step], order[step] if is_still else None)
             yield batch
 
@@ -78,12 +75,12 @@ class Batches:
         """From a loader: in the order in which it comes; what comes before the start is fetched and left."""
         with seeded_generators(self.source, seed_of(seed, epoch)):
             throw(self.device, seed, epoch)
-            with self._told(0):
+            with telling(self.what, 0):
                 left = iter(self.source)
             step = 0
             while True:
                 throw(self.device, seed, epoch, step)
-                with self._told(step):
+                with telling(self.what, step):
                     found = next(left, END)
                     if found is END:
                         return
@@ -93,34 +90,12 @@ class Batches:
                 step += 1
 
     def _batch(self, found: Any, place: int, number: int | None) -> Batch:
-        if not isinstance(found, tuple | list) or len(found) != 2:
-            raise StepError(f"batch {place} of the {self.what} is a {type(found).__name__}; let it be (inputs, target).")
-        target = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self.device), found[1])
-        return Batch(Inputs.of(found[0]).map(lambda tensor: tensor.to(self.device)), target, number)
-
-    @contextmanager
-    def _told(self, place: int) -> Iterator[None]:
-        """Whatever the data raise is told with the batch that it was raised at."""
-        try:
-            yield
-        except PaifuserError:
-            raise
-        except Exception as error:
-            raise StepError(
-                f"the {self.what} fail at batch {place} ({type(error).__name__}: {first_line(error).rstrip('.')}); mend them and apply it again."
-            ) from error
-
-    def _check(self) -> None:
-        if self._items is None and not hasattr(self.source, "__iter__"):
-            kind = type(self.source).__name__
-            raise StepError(f"the {self.what} are a {kind}; give a list of (inputs, target), or a DataLoader.")
-        if hasattr(self.source, "__next__"):
-            raise StepError(f"the {self.what} can be gone through only once; give a list of (inputs, target), or a DataLoader.")
+        return Batch(*pair_of(found, self.device, self.what, place), number)
 
     def _counted(self) -> int:
         """How many batches an epoch has; where nobody says so they are gone through."""
         try:
             return len(self.source)  # type: ignore[arg-type]
         except TypeError:
-            with own_chance(self.device), self._told(0):
+            with own_chance(self.device), telling(self.what, 0):
                 return sum(1 for _ in self.source)

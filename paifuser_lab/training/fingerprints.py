@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ..chance import own_chance
 from ..errors import StepError, first_line
 from ..weights import weights_hash
 from ..workload import Inputs, Loss, running
 from .batches import Batches
-from .chance import own_chance
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function that a layer holds: another in each process
 READ_BYTES = 64 << 20  # of the data

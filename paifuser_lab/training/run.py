@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..chance import own_chance
 from ..errors import PaifuserError, StepError, StoppedError, first_line
 from ..progress import Progress
 from ..records import counted
 from ..workload import QUIET, Inputs
 from .batches import Batch, Batches
-from .chance import own_chance
 from .kept import Kept
 from .learner import Learner
 from .moment import Moment

@@ -32,13 +32,13 @@ def front_end(view: str) -> tuple[str, str]:
         f'import {{ {function} }} from "./{view}.js";\n'
         f'export default {{ render: rendering({function}, "{style_name()}") }};\n'
     )
-    return linked(entry, folder), _style().replace(".pf-panel", f".{style_name()}")
+    return linked(entry, folder), _style().replace(".pf-panel", f".pf-panel.{style_name()}")
 
 
 @cache
 def style_name() -> str:
     """The class that the style is for. A saved notebook brings the style of its day, which must neither replace nor reach this one."""
-    return f"pf-{blake2s(_style().encode(), digest_size=4).hexdigest()}"
+    return f"pf-{blake2s(_style().encode(), digest_size=3).hexdigest()}"
 
 
 @cache

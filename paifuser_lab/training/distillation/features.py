@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...chance import own_chance, throw
 from ...errors import StepError
 from ...locate import describe
-from ..chance import own_chance, throw
 from .answers import SMALLEST, squares
 from .looking import channel_dimension
 

@@ -50,8 +50,8 @@ def stages(model: nn.Module, inputs: Inputs) -> list[str]:
 
     with running(model), watching(model, lambda layer, args, kwargs: None, leave):
         inputs.clone()(model)
-    sizes = [size for _, size in seen[1:]]
-    return list(dict.fromkeys(layer for (layer, size), after in zip(seen, [*sizes, None], strict=True) if size != after))
+    sizes = [*(size for _, size in seen), None]
+    return list(dict.fromkeys(layer for (layer, size), after in zip(seen, sizes[1:], strict=True) if size != after))
 
 
 def _blocks(model: nn.Module) -> set[str]:

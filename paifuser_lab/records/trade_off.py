@@ -1,0 +1,94 @@
+"""What variants keep of the metric for what they take, and which of them nothing beats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from ..errors import MeasureError
+from .record import Record
+from .tables import html_table, text_table
+from .text import readable_bytes
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+
+
+class Bargain(Record):
+    """One variant: what it takes, and what it is worth."""
+
+    name: str
+    latency_ms: float
+    size_bytes: int
+    worth: float
+
+
+class TradeOff(Record):
+    """The rows of a comparison by latency, size and the metric; where there is none, by how near the answer is to the baseline's."""
+
+    title: str
+    unit: str = Field(description="what `worth` is: the metric's name, or closeness, 1 − the output error")
+    bargains: tuple[Bargain, ...] = Field(min_length=1)
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> Self:
+        """The rows that were timed and judged; of the baselines the one that counts."""
+        rows = [row for row in comparison.rows if row.latency_ms is not None and row.size_bytes is not None]
+        rows = [row for row in rows if row.name == comparison.baseline or not row.name.startswith("baseline")]
+        if not rows:
+            raise MeasureError(
+                f"No row of the comparison of {comparison.workload} has a latency and a size; let it run to its end."
+            )
+        is_judged = all(row.metric is not None for row in rows)
+        return cls(
+            title=comparison.title,
+            unit=(comparison.metric_name or "metric") if is_judged else "closeness",
+            bargains=tuple(
+                Bargain(
+                    name=row.name,
+                    latency_ms=row.latency_ms or 0.0,
+                    size_bytes=row.size_bytes or 0,
+                    worth=(row.metric or 0.0) if is_judged else 1 - (row.relative_error or 0.0),
+                )
+                for row in rows
+            ),
+        )
+
+    def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
+        """Those that nothing beats in worth that takes less of `latency_ms` or `size_bytes`, the cheapest first."""
+        found: list[Bargain] = []
+        for one in sorted(self.bargains, key=lambda one: (getattr(one, axis), -one.worth)):
+            if not found or one.worth > found[-1].worth:
+                found.append(one)
+        return tuple(found)
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a variant, in the order of the comparison."""
+        best = {axis: {one.name for one in self.unbeaten(axis)} for axis in ("latency_ms", "size_bytes")}
+        return [
+            {
+                "name": one.name,
+                "latency ms": f"{one.latency_ms:.3g}",
+                "weights": readable_bytes(one.size_bytes),
+                self.unit: f"{one.worth:.4f}",
+                "note": " and ".join(
+                    f"unbeaten for its {what}"
+                    for axis, what in (("latency_ms", "latency"), ("size_bytes", "size"))
+                    if one.name in best[axis]
+                ),
+            }
+            for one in self.bargains
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.title, *text_table(self.table(), _WORDS)])
+
+    def __repr__(self) -> str:
+        return f"TradeOff({len(self.bargains)} variants)"
+
+    def _repr_html_(self) -> str:
+        return html_table((self.title,), self.table(), _WORDS, lambda row: bool(row["note"]))
+
+
+_WORDS = ("name", "note")
