@@ -424,6 +424,7 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
     ("before", "options", "told"),
     [
         ([{"precision": {"default": "int8-weights"}}], {}, "has no gradients; put 'distill' before precision, or use qat"),
+        ([{"qat": {"epochs": 1}}], {}, "has no gradients; put 'distill' before precision, or use qat"),
         ([{"precision": {"default": "bf16"}}], {}, "is bfloat16, in which small steps are lost; put 'distill' before precision"),
         ([], {"features": ["nobody.*"]}, "distill: pattern 'nobody"),
         ([], {"blend": True}, "whole numbers or single examples, which cannot be blended; leave `blend` out"),
@@ -438,6 +439,18 @@ def test_what_cannot_be_distilled_is_said(before, options, told):
     work = work_of(train=[(x[:1], y[:1]) for x, y in data()]) if "blend" in options else work_of()
     with pytest.raises((StepError, RecipeError), match=told):
         distilled(work, *before, **options)
+
+
+def test_a_last_batch_of_one_example_is_learned_from_as_it_is():
+    (x, y), *rest = data()
+    variant = distilled(work_of(train=[*rest, (x[:1], y[:1])]), blend=True)
+    assert gap(work_of(), variant.module) > 0
+
+
+def test_a_model_without_stages_is_told_to_name_layers():
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    with pytest.raises(StepError, match="auto finds no stage, as no layer answers with channels at several places; name layers"):
+        distilled(work_of(flat), features="auto")
 
 
 def test_a_workload_without_data_is_told_what_to_give():

@@ -65,7 +65,9 @@ def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -
         raise StepError("importance 'taylor' needs the workload's loss and train data; give them, or choose 'magnitude'.")
     batches = list(itertools.islice(first_batches(work.train, work.device, "train data"), BATCHES))
     if not batches:
-        raise StepError("the train data hold no batch; give at least one pair of inputs and target, or choose importance 'magnitude'.")
+        raise StepError(
+            "the train data hold no batch; give at least one pair of inputs and target, or choose importance 'magnitude'."
+        )
     total = numpy.zeros(len(structure.classes))
     for inputs, target in batches:
         gradients = _gradients(work.loss, model, inputs, target)
@@ -88,8 +90,9 @@ def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dic
         for weight in frozen:
             weight.requires_grad_(True)
         with torch.enable_grad():
-            found = torch.autograd.grad(loss(inputs(model), target), [weight for _, weight in names], allow_unused=True)
-    except Exception as error:  # whatever the model's code raises, or autograd where a layer has no gradients
+            lost = _lost(loss, model, inputs, target)
+            found = torch.autograd.grad(lost, [weight for _, weight in names], allow_unused=True)
+    except (RuntimeError, TypeError) as error:  # of autograd, where a layer has no gradients or the loss is not one number
         raise StepError(
             f"importance 'taylor' finds no gradient ({type(error).__name__}: {first_line(error).rstrip('.')}); "
             "choose importance 'magnitude', and put 'prune' before 'precision' and 'qat'."
@@ -98,6 +101,16 @@ def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dic
         for weight in frozen:
             weight.requires_grad_(False)
     return {name: gradient for (name, _), gradient in zip(names, found, strict=True) if gradient is not None}
+
+
+def _lost(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
+    try:
+        return loss(inputs(model), target)
+    except Exception as error:  # whatever the model's code, or that of the loss, raises
+        reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+        raise StepError(
+            f"the model or its loss fails on the train data ({reason}); mend them, or choose importance 'magnitude'."
+        ) from error
 
 
 def _summed(model: nn.Module, structure: Structure, kinds: tuple[str, ...], value: Callable[[str, Tensor], Tensor]) -> Scores:

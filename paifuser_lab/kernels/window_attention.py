@@ -4,7 +4,7 @@ Fused: cyclic shift, partition into windows, scaled products, relative position 
 and the way back. Never in memory: the shifted image, the windows, the scores, the expanded bias, the mask.
 
 Floor for a window of 49 tokens and a head of 32 in 16 bits: 3 × 3,136 bytes in, 3,136 out, which an H200 moves in 2.9 ns at
-4.3 TB/s; 614,656 operations, 0.8 ns at 790 TFLOP/s. It is bound by the instructions it issues: see kernels/README.md.
+4.3 TB/s; 307,328 operations, 0.4 ns at 790 TFLOP/s. It is bound by the instructions it issues: see kernels/README.md.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from ..errors import MeasureError
 from .record import Record
 from .tables import html_table, text_table
 from .text import readable_bytes, readable_count
-from .trade_off import TradeOff
+from .trade_off import Bargain, TradeOff
 
 if TYPE_CHECKING:
     import pandas
@@ -75,8 +76,17 @@ class Comparison(Record):
 
     @property
     def trade_off(self) -> TradeOff:
-        """What each row keeps of the metric for what it takes."""
-        return TradeOff.of(self)
+        """What each row that was timed and judged keeps of the metric for what it takes; of the baselines the one that counts."""
+        rows = [row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None]
+        rows = [row for row in rows if row.name == self.baseline or not row.name.startswith("baseline")]
+        if not rows:
+            raise MeasureError(f"No row of the comparison of {self.workload} has a latency and a size; let it run to its end.")
+        is_judged = all(row.metric is not None for row in rows)
+        return TradeOff(
+            title=self.title,
+            unit=(self.metric_name or "metric") if is_judged else "closeness",
+            bargains=tuple(_bargain(row, is_judged=is_judged) for row in rows),
+        )
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -113,6 +123,11 @@ class Comparison(Record):
 
 
 _WORDS = ("name", "recipe", "note")
+
+
+def _bargain(row: Measurement, *, is_judged: bool) -> Bargain:
+    worth = (row.metric or 0.0) if is_judged else 1 - (row.relative_error or 0.0)
+    return Bargain(name=row.name, latency_ms=row.latency_ms or 0.0, size_bytes=row.size_bytes or 0, worth=worth)
 
 
 def _hardly_differ(counts: Iterable[int | None]) -> bool:

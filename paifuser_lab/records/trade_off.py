@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
-
 from pydantic import Field
 
-from ..errors import MeasureError
 from .record import Record
 from .tables import html_table, text_table
 from .text import readable_bytes
-
-if TYPE_CHECKING:
-    from .comparison import Comparison
 
 
 class Bargain(Record):
@@ -30,30 +24,6 @@ class TradeOff(Record):
     title: str
     unit: str = Field(description="what `worth` is: the metric's name, or closeness, 1 − the output error")
     bargains: tuple[Bargain, ...] = Field(min_length=1)
-
-    @classmethod
-    def of(cls, comparison: Comparison) -> Self:
-        """The rows that were timed and judged; of the baselines the one that counts."""
-        rows = [row for row in comparison.rows if row.latency_ms is not None and row.size_bytes is not None]
-        rows = [row for row in rows if row.name == comparison.baseline or not row.name.startswith("baseline")]
-        if not rows:
-            raise MeasureError(
-                f"No row of the comparison of {comparison.workload} has a latency and a size; let it run to its end."
-            )
-        is_judged = all(row.metric is not None for row in rows)
-        return cls(
-            title=comparison.title,
-            unit=(comparison.metric_name or "metric") if is_judged else "closeness",
-            bargains=tuple(
-                Bargain(
-                    name=row.name,
-                    latency_ms=row.latency_ms or 0.0,
-                    size_bytes=row.size_bytes or 0,
-                    worth=(row.metric or 0.0) if is_judged else 1 - (row.relative_error or 0.0),
-                )
-                for row in rows
-            ),
-        )
 
     def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
         """Those that nothing beats in worth that takes less of `latency_ms` or `size_bytes`, the cheapest first."""

@@ -11,7 +11,7 @@ import torch
 
 from ..chance import own_chance, seed_of, seeded_generators, throw
 from ..errors import StepError
-from ..fetching import END, check_source, is_list, pair_of, telling
+from ..fetching import END, check_source, first_batches, is_list, pair_of, telling
 from ..workload import Inputs
 
 
@@ -97,5 +97,4 @@ class Batches:
         try:
             return len(self.source)  # type: ignore[arg-type]
         except TypeError:
-            with own_chance(self.device), telling(self.what, 0):
-                return sum(1 for _ in self.source)
+            return sum(1 for _ in first_batches(self.source, self.device, self.what))

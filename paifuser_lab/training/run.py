@@ -133,11 +133,9 @@ class Run:
         """The sentence on a loss that cannot be followed: where, what is left of the training, and what to try."""
         if not self.losses:
             return f"the {what} in the first step; look for a NaN or an infinity in the train data and the targets."
-        at = f"{self.sound.epoch} epochs" if not self.sound.step else f"step {self.sound.step} of epoch {self.sound.epoch + 1}"
-        return (
-            f"the {what} in {self._where()}, and what was learned until after {at} is kept; "
-            f"try a learning_rate below {self.plan.learning_rate:g}, or a longer warm_up."
-        )
+        at = f"step {self.sound.step} of epoch {self.sound.epoch + 1}" if self.sound.step else counted(self.sound.epoch, "epoch")
+        left = f"what was learned until after {at} is kept" if self.sound.losses else "nothing of it is kept"
+        return f"the {what} in {self._where()}, and {left}; try a learning_rate below {self.plan.learning_rate:g}, or a longer warm_up."
 
     def _where(self) -> str:
         return f"epoch {self.epoch + 1}, step {self.step + 1} of {self.batches.count}"

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from torch import nn
 
 from ...errors import MeasureError, WorkloadError
+from ...fetching import first_batches
 from ...formats import FLOATS, channel_of
 from ...graph import Graph
 from ...recipe import Recipe
@@ -117,10 +119,12 @@ def _with_loss(work: Workload, sensitivity: Sensitivity, whole: Cost, around: st
 
 
 def _lost(work: Workload, model: nn.Module, sensitivity: Sensitivity) -> float:
-    data = work.train if work.train is not None else work.test
-    if sensitivity.unit == "output error" or work.loss is None or not data:
+    data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
+    if sensitivity.unit == "output error" or work.loss is None or data is None:
         return error_of_output(work, model)
-    few = [data[index] for index in range(min(BATCHES, len(data)))]
+    few = list(islice(first_batches(data, work.device, what), BATCHES))
+    if not few:
+        return error_of_output(work, model)
     mean, error = rise(losses(work, work.model, few), losses(work, model, few))
     return max(mean, error or 0.0)
 
