@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from models import Small, images
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import paifuser_lab as lab
 from paifuser_lab.errors import StepError
 from paifuser_lab.fetching import first_batches
-
-from .models import Small, images
 
 CPU = torch.device("cpu")
 PAIRS = [(torch.full((2, 3, 8, 8), number / 10), torch.tensor([0, number % 5])) for number in range(6)]
@@ -79,6 +78,17 @@ def test_a_loader_that_shuffles_gives_the_same_model_each_time_and_draws_nothing
         hashes.add(lab.apply(work, lab.Recipe([step])).weights_hash)
         assert torch.equal(torch.rand(1), expected)
     assert len(hashes) == 1
+
+
+def test_layers_and_channels_are_judged_on_the_same_batches_of_a_loader_that_shuffles_each_time():
+    loader = shuffled()
+    for look in (lab.importance, lambda work: lab.sensitivity(work, formats=("int4-weights",))):
+        rows = []
+        for start in range(2):
+            work = work_of(loader)
+            torch.manual_seed(start)
+            rows.append(look(work).rows)
+        assert rows[0] == rows[1]
 
 
 def test_the_generator_of_a_loader_is_put_back():

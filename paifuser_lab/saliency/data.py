@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
+from ..fetching import first_batches
 from ..workload import Inputs, Workload
 from .subject import Batch
 
@@ -61,7 +62,7 @@ def batches_of(work: Workload, asked: int | Sequence[Any] | None, seed: int) -> 
 
 
 def _ordered(work: Workload, source: Sequence[Any], what: str, asked: int | None, seed: int) -> Batches:
-    listed = source if hasattr(source, "__getitem__") else list(source)
+    listed = source if hasattr(source, "__getitem__") else list(first_batches(source, torch.device("cpu"), what))
     if not len(listed):
         raise MeasureError(f"the {what} of {work.name} hold no batch; give at least one pair of inputs and target.")
     order = torch.randperm(len(listed), generator=torch.Generator().manual_seed(seed)).tolist()
