@@ -62,6 +62,7 @@ def progress(what: str, total: int) -> Iterator[Progress]:
 
     with tqdm(total=total, desc=what, leave=False) as bar:
         yield _Bar(bar)
+        bar.total = bar.n  # work that ends at its time limit is done, and a bar short of its total would stay, in red
 
 
 def is_static() -> bool:

@@ -297,8 +297,8 @@ def against(before: LayerProfile, after: LayerProfile, **facts: Any) -> list[Rea
 CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"ms": 4.0}, {"ms": 2.0}, "It took 4 ms and takes 2 ms now: 2.00 × faster."),
     ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
-    ({"ms": 2.0}, {"ms": 2.02}, "no difference beyond the noise."),
-    ({"ms": 2.0, "total_spread_ms": (1.0, 3.0)}, {"ms": 1.5}, "no difference beyond the noise."),
+    ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
+    ({"ms": 2.0, "total_spread_ms": (1.0, 3.0)}, {"ms": 1.5}, "by as much: no difference beyond the noise."),
     ({"ms": 2.0, "kind": "BatchNorm2d"}, {"ms": 0.1, "kind": "Identity"}, "It is gone, and its 2 ms with it: a BatchNorm2d before"),
 ]  # fmt: skip
 

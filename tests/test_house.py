@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -163,3 +164,10 @@ def test_the_source_folders_are_no_packages():
 def test_no_file_has_grown_into_two_ideas():
     long = {str(path.relative_to(ROOT)): count for path in sources() if (count := len(path.read_text().splitlines())) > 330}
     assert not long
+
+
+def test_no_notebook_brings_a_widget_s_state():
+    """A style of an earlier version in it would reach the panels of this one."""
+    assert not [
+        path.name for path in (ROOT / "notebooks").glob("*.ipynb") if "widgets" in json.loads(path.read_text())["metadata"]
+    ]

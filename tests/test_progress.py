@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -39,6 +40,20 @@ def test_a_bar_counts_to_its_total(chosen, capsys):
         shown.advance(doing="the first")
         shown.advance(doing="the second")
     assert "timing" in capsys.readouterr().err
+
+
+def test_a_bar_that_ends_early_is_done_and_one_that_failed_is_not(chosen, monkeypatch):
+    import tqdm.auto
+
+    made = []
+    monkeypatch.setattr(tqdm.auto, "tqdm", lambda *given, **named: made.append(tqdm.tqdm(*given, **named)) or made[-1])
+    chosen("bar")
+    with progress("timing", 30) as shown:
+        shown.advance(11)
+    with suppress(KeyError), progress("timing", 30) as shown:
+        shown.advance(11)
+        raise KeyError
+    assert [bar.n == bar.total for bar in made] == [True, False]
 
 
 @pytest.mark.parametrize(("static", "style"), [("1", "lines"), ("", "bar")])

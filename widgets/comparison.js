@@ -46,7 +46,10 @@ function comparisonTable(data) {
     variantHead("speed-up", "pf-chart pf-of-speedup", markedCell(axisTicks(axes.speedup, "×"), null)),
     ...columns.map((column) => variantHead(column.name, "pf-value")),
   );
-  const body = data.rows.map((row) => (row.failure ? failedRow(row, columns.length + 2) : timedRow(row, data, axes, columns)));
+  const body = data.rows.flatMap((row) => [
+    row.failure ? failedRow(row, columns.length + 2) : timedRow(row, data, axes, columns),
+    ...notesRow(row, columns.length + 3),
+  ]);
   return h(
     "table",
     { role: "table", class: "pf-table" },
@@ -106,9 +109,15 @@ function failedRow(row, span) {
 
 /** @param {Measured} row */
 function nameCell(row) {
-  const small = [recipeLine(row), ...furtherNotes(row)].filter(Boolean);
-  const lines = small.map((text) => h("small", {}, text));
-  return h("th", { role: "rowheader", scope: "row", class: "pf-names" }, h("span", {}, row.name), ...lines);
+  const line = recipeLine(row);
+  return h("th", { role: "rowheader", scope: "row", class: "pf-names" }, h("span", {}, row.name), line && h("small", {}, line));
+}
+
+/** What was done for the row above, over the whole width. @param {Measured} row @param {number} span */
+function notesRow(row, span) {
+  const notes = furtherNotes(row);
+  if (!notes.length) return [];
+  return [h("tr", { role: "row", class: "pf-row-notes" }, h("td", { role: "cell", colspan: span }, h("small", {}, notes.join(" · "))))];
 }
 
 /** @param {Measured} row */

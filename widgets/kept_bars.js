@@ -2,6 +2,7 @@
 
 import { freshId, indexAfterKey } from "./chart.js";
 import { fresh, h, set } from "./dom.js";
+import { readablePercent } from "./format.js";
 import { keptText, thresholdText } from "./importance_layout.js";
 import { canLose, keptByOne, thresholdKeeping } from "./importance_table.js";
 import { scrolledTo } from "./window.js";
@@ -112,7 +113,7 @@ export class KeptBars {
       fresh(row.count, `${row.shown}/${all}`);
     });
     const [kept, all] = [this.kept, table.channels].map((counts) => [...counts].reduce((sum, one) => sum + one, 0));
-    fresh(this.said, h("b", {}, keptText(kept, all)), h("span", {}, ` · ${all ? Math.round((100 * kept) / all) : 100}%${this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : ""}`));
+    fresh(this.said, h("b", {}, keptText(kept, all)), h("span", {}, ` · ${kept < all ? readablePercent(kept / all) : "100%"}${this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : ""}`));
     this.describe(kept, all);
   }
 

@@ -29,7 +29,7 @@ export function statusLine(onStop) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));
   const doing = h("span", { class: "pf-doing", role: "status", "aria-live": "polite" });
   const far = h("span", { class: "pf-far", "aria-hidden": "true" });
-  const keys = h("span", { class: "pf-keys", "aria-hidden": "true" }, ...KEY_HINTS.flatMap(([key, what]) => [h("kbd", {}, key), what]));
+  const keys = h("span", { class: "pf-keys", "aria-hidden": "true" }, ...KEY_HINTS.map(([key, what]) => h("span", {}, h("kbd", {}, key), ` ${what}`)));
   const stop = h("button", { type: "button", class: "pf-stop", title: "stop; what was measured until now is kept", onclick: onStop }, "Stop");
   let word = "";
   let isBusy = false;

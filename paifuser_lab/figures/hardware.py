@@ -16,7 +16,13 @@ def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
     axes.barh(list(known), list(known.values()), height=0.55, color=theme.main)
     for place, rate in enumerate(known.values()):
         axes.annotate(
-            f"{rate:.3g}", (rate, place), (5, 0), textcoords="offset points", va="center", color=theme.ink, fontsize=8.5
+            f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}",
+            (rate, place),
+            (5, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme.ink,
+            fontsize=8.5,
         )
     axes.invert_yaxis()
     axes.set_xlim(0, max(known.values()) * 1.2)

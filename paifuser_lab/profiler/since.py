@@ -28,7 +28,7 @@ def _change(before: LayerProfile, row: LayerProfile) -> str:
     ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
     took = f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now"
     if abs(row.total_ms - before.total_ms) <= max(NOISE * before.total_ms, _spread(before), _spread(row)):
-        return f"{took}: no difference beyond the noise."
+        return f"{took}, which differ from round to round by as much: no difference beyond the noise."
     return f"{took}: {ratio:.2f} × {'faster' if ratio > 1 else 'as fast, that is slower'}."
 
 

@@ -141,9 +141,10 @@ def _limit(name: str, value: float) -> str:
 
 
 def _told(what: str, one: Agreement) -> str:
+    if one.rank is None:  # a single point, or all alike
+        return f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the prediction is"
     ratio = "unknown" if one.ratio is None else f"{one.ratio:.2f}"
-    rank = "unknown" if one.rank is None else f"{one.rank:.2f}"
-    return f"{what}: achieved over predicted {ratio} in the middle, rank correlation {rank}, over {counted(one.points, 'point')}"
+    return f"{what}: achieved over predicted {ratio} in the middle, rank correlation {one.rank:.2f}, over {counted(one.points, 'point')}"
 
 
 def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:

@@ -17,6 +17,7 @@ from ..coupling.proving import Proven, Wanted, prove
 from ..coupling.scores import Importance, Scores, default_importance, unit_scores
 from ..errors import StepError
 from ..locate import describe
+from ..quantized import QuantizedLayer
 from ..records import ChannelGroup, counted
 from ..repair import Repair, chosen_repairs, lost_layers, mend
 from ..widths import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
@@ -188,6 +189,10 @@ def _cannot(model: nn.Module, structure: Structure, picked: list[str], protected
         if found := set(group.layers) & set(picked):
             layer, reason = sorted(found)[0], group.pinned or ("it is protected" if found & protected else "")
             return f"{describe(model, layer)} cannot lose a channel: {reason or 'it goes with a protected one'}."
+    if isinstance(found_layer := model.get_submodule(layer), QuantizedLayer):
+        return (
+            f"{describe(model, layer)} cannot lose a channel: it is in {found_layer.format}; put 'prune' before what rounds it."
+        )
     return f"{describe(model, layer)} cannot lose a channel: it makes none."
 
 

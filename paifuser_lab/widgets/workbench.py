@@ -153,7 +153,8 @@ class Workbench(Panel):
 
     def _views_of(self, state: State) -> dict[str, Any] | None:
         """The tabs beside the layers; None while they are what they were."""
-        compared = None if state.is_busy else state.comparison
+        before = self._viewed[1] if self._viewed else None
+        compared = before if state.is_busy else state.comparison  # a tab does not go while somebody reads it
         looked = (state.sensitivity, state.importance, state.coupling, state.cut_cost, state.allocation)
         viewed = (self._drawn, compared, *looked)
         if self.views and all(one is other for one, other in zip(self._viewed, viewed, strict=True)):
