@@ -239,9 +239,10 @@ class Profile(Record):
         """What profiling cost, and how well the rows add up."""
         if not self.rounds_ms:
             return "the model never came to its end, so that these times are of one watched run and were held against nothing"
+        slower = f"{abs(self.slowdown_while_profiling):.1%} {'more' if self.slowdown_while_profiling >= 0 else 'less'}"
         return (
             f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {self.latency_ms:.3g} ms; while profiling it took "
-            f"{abs(self.slowdown_while_profiling):.1%} {'more' if self.slowdown_while_profiling >= 0 else 'less'}, and {self.watching_us:.2g} µs a call were taken out"
+            f"{slower}, and {self.watching_us:.2g} µs a call were taken out"
         )
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
