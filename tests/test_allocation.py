@@ -374,7 +374,7 @@ def test_a_uniform_choice_is_taken_where_nothing_is_better_and_is_named(pace, ow
     assert set(found.formats.values()) == {"int8"}
     assert found.reason.startswith("all layers in int8")
     assert found.best.loss == pytest.approx(4 * 0.001), "each counts as its standard error"
-    assert "4 predicted losses are below zero or their standard error" in found.notes[0]
+    assert "below zero or their standard error count as that error: 4" in found.notes[0]
     mixed = plan_precision(work, latency_ms=9.4, sensitivity=judged(work), formats=("fp32", "int8"))
     assert mixed.reason.startswith("a mixture") and len(set(mixed.formats.values())) == 2
 

@@ -201,7 +201,7 @@ def _notes(
 ) -> list[str]:
     estimates = [known.predicted(row.layer, name) for row in known.rows for name in names]
     unsure = sum(one.value < (one.error or 0.0) for one in estimates if one is not None)
-    notes = [f"{unsure} predicted losses are below zero or their standard error, and count as that error"] if unsure else []
+    notes = [f"predicted losses below zero or their standard error count as that error: {unsure}"] if unsure else []
     if known.unit == "output error":
         notes.append("there is no loss: what is added up is the output's relative error")
     losses = [one.loss for one in points]
