@@ -175,7 +175,7 @@ def test_what_a_chosen_point_really_does_arrives_beside_what_was_predicted(bench
     did = [one.achieved for one in bench.allocation.everything]
     assert [one is not None for one in did] == [index == place for index in range(3)], "only what was chosen is applied"
     assert did[place].latency_ms > 0 and did[place].loss > 0, "bf16 is not exact"
-    assert bench.views["allocation"]["remarks"][1].startswith("latency: achieved over predicted")
+    assert bench.views["allocation"]["remarks"][1].startswith("latency: 1 point, too few")
     proven = bench.allocation
     bench.session.look_at("achieved", place=place)
     assert bench.wait(PATIENCE).allocation is proven, "what is known is not measured again"
