@@ -11,7 +11,7 @@ from ..progress import progress
 from ..records import Method, Record, Sensitivity
 from ..saliency import sensitivity
 
-MODELS = ("resnet18-digits-tiny", "resnet18-digits")
+MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")
 METHODS = ("quadratic", "quadratic-curvature", "trace", "fisher", "fisher-sampled", "divergence", "output", "ablation")
 
