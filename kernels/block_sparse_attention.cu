@@ -6,15 +6,20 @@
 // Never in memory: scores, weights, masks. What a list leaves out is neither read nor computed. Whatever the lists say, nothing
 // outside of key and value is read.
 //
-// A block is 64 queries of one head, a warp 16 of them, dealt out as in window_attention.cu. The next keys and values are on
-// their way while these are multiplied; the softmax is corrected as higher scores are met.
-#include "common.cuh"
+// A block is 64 queries of one head, a warp SLABS times 16 of them, dealt out as attention.cuh says. The next blocks of keys and
+// values, as many as there are STAGES but one, are on their way while these are multiplied; the softmax is corrected as higher
+// scores are met. IS_HELD keeps the queries in registers, where they are else read again for each block of keys; IS_LATE waits for
+// values only once the weights are there.
+#include "attention.cuh"
 
-template <class T, int SIZE>
+template <class T, int SIZE, int SLABS, int STAGES>
 struct Sparse {
-  static constexpr int BLOCK = 64, WARPS = 4, THREADS = 128;
+  static constexpr int BLOCK = 64, WARPS = BLOCK / 16 / SLABS, THREADS = 32 * WARPS;
   static constexpr int PITCH = SIZE + 8;                 // 16 bytes more, so that eight rows of a matrix lie in eight sets of banks
   static constexpr int TILES = BLOCK / 8;                // of 8 keys
+
+  static_assert(BLOCK == 16 * SLABS * WARPS, "warps share the queries of a block evenly");
+  static_assert(STAGES >= 2 && SIZE % 32 == 0, "one stage comes while another is multiplied, 32 numbers at once");
 
   struct Stage {
     alignas(16) T key[BLOCK * PITCH];
@@ -22,146 +27,137 @@ struct Sparse {
   };
   struct Tile {
     alignas(16) T query[BLOCK * PITCH];
-    Stage stage[2];
+    Stage stage[STAGES];
   };
 };
 
 constexpr float LOWEST = -1e30f;                         // finite, so that a row that sees nothing has weights of 0, not of NaN
 
-template <class T, int SIZE>
-__global__ void __launch_bounds__(128)
+template <class T, int SIZE, int SLABS, int STAGES, int IS_HELD, int IS_LATE, int BLOCKS>
+__global__ void __launch_bounds__(128 / SLABS, BLOCKS)
 block_sparse_attention(const T* __restrict__ query, const T* __restrict__ key, const T* __restrict__ value,
                        const int* __restrict__ kept, const int* __restrict__ lengths, T* __restrict__ out,
                        int queries, int keys, int heads, int most, int is_causal, float scale) {
-  using S = Sparse<T, SIZE>;
-  constexpr int CHUNKS = SIZE / 8;                       // of 16 bytes in a row
+  using S = Sparse<T, SIZE, SLABS, STAGES>;
   SHARED(typename S::Tile, tile);
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, group = lane / 4, quad = lane % 4;
   const int first = blockIdx.x * S::BLOCK, limit = lengths ? max(0, min(keys, lengths[blockIdx.y / heads])) : keys;
   const long long pair = blockIdx.y;
-  const T* const keys_from = key + pair * keys * SIZE;
-  const T* const values_from = value + pair * keys * SIZE;
-  const int* const list = kept + (pair * gridDim.x + blockIdx.x) * most;
+  const long long list = (pair * gridDim.x + blockIdx.x) * most;   // where its list begins
 
-  const auto fetch = [&](int number, int slot) {
-    const long long start = static_cast<long long>(number) * S::BLOCK;
-#pragma unroll
-    for (int step = 0; step < S::BLOCK * CHUNKS / S::THREADS; step++) {
-      const int i = threadIdx.x + step * S::THREADS, row = i / CHUNKS, chunk = i % CHUNKS * 8;
-      const bool is_there = start + row < limit;
-      const long long from = is_there ? (start + row) * SIZE + chunk : 0;
-      copy_async(tile.stage[slot].key + row * S::PITCH + chunk, keys_from + from, is_there);
-      copy_async(tile.stage[slot].value + row * S::PITCH + chunk, values_from + from, is_there);
-    }
+  // How far a place lies behind the first key of a block; no further than a block, so that 32 bits hold it whatever a list says.
+  const auto behind = [](int place, int number) {
+    const long long far = place - static_cast<long long>(number) * S::BLOCK;
+    return static_cast<int>(far < -S::BLOCK ? -S::BLOCK : far > S::BLOCK ? S::BLOCK : far);
   };
+  const auto fetch = [&](int number, int slot) {         // a block of keys and values, if there is one
+    const int there = behind(limit, number);
+    const long long start = (pair * keys + (there > 0 ? static_cast<long long>(number) * S::BLOCK : 0)) * SIZE;
+    typename S::Stage& stage = tile.stage[slot];
+    const auto copy = [&](T* to, const T* from, int row, int chunk) {   // what is not there is not read, so that its address matters to nobody
+      copy_async(to + row * S::PITCH + chunk, from + start + row * SIZE + chunk, row < there);
+    };
+    if (number >= 0)
+      for_each_vector<S::BLOCK, SIZE, S::THREADS>([&](int row, int chunk) {
+        copy(stage.key, key, row, chunk);
+        if (!IS_LATE) copy(stage.value, value, row, chunk);
+      });
+    commit_copies();
+    if (!IS_LATE) return;
+    if (number >= 0) for_each_vector<S::BLOCK, SIZE, S::THREADS>([&](int row, int chunk) { copy(stage.value, value, row, chunk); });
+    commit_copies();
+  };
+  constexpr int GROUPS = IS_LATE ? 2 : 1;                // of copies, in which a stage comes
 
-#pragma unroll
-  for (int step = 0; step < S::BLOCK * CHUNKS / S::THREADS; step++) {
-    const int i = threadIdx.x + step * S::THREADS, row = i / CHUNKS, chunk = i % CHUNKS * 8;
+  for_each_vector<S::BLOCK, SIZE, S::THREADS>([&](int row, int chunk) {
     const bool is_there = first + row < queries;
     copy_async(tile.query + row * S::PITCH + chunk, is_there ? query + (pair * queries + first + row) * SIZE + chunk : query, is_there);
-  }
+  });
   commit_copies();
-  int number = most > 0 ? list[0] : -1;
-  if (number >= 0) fetch(number, 0);
-  commit_copies();
-  await_copies<1>();
-  __syncthreads();
-  unsigned left[SIZE / 16][4];
+  int ahead[STAGES - 1];                                 // numbers of the blocks of keys that are on their way; negative ones end them
 #pragma unroll
-  for (int k = 0; k < SIZE / 16; k++)
-    load_matrices(left[k], tile.query + (warp * 16 + lane % 16) * S::PITCH + k * 16 + lane / 16 * 8);
+  for (int n = 0; n < STAGES - 1; n++) {
+    ahead[n] = n < most && (n == 0 || ahead[n == 0 ? 0 : n - 1] >= 0) ? kept[list + n] : -1;
+    fetch(ahead[n], n);
+  }
+  const T* const own = tile.query + warp * 16 * SLABS * S::PITCH;
+  unsigned left[SIZE / 32][SLABS][2][4];
+  if (IS_HELD) {
+    await_copies<GROUPS * (STAGES - 1)>();               // of the queries, which came first
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < SIZE / 32; k++) load_queries<S::PITCH>(left[k], own + k * 32);
+  }
 
-  const int rows[2] = {first + warp * 16 + group, first + warp * 16 + group + 8};
+  const int own_row = warp * 16 * SLABS + group;         // of the block's 64; others of the lane's are 8 and 16 below
   const float scale_to_log2 = scale * LOG2_E;            // so that 2^x is the exponential
-  float mixed[SIZE / 8][4] = {}, highest[2] = {LOWEST, LOWEST}, sum[2] = {};
+  float mixed[SLABS][SIZE / 8][4] = {}, highest[SLABS][2], sum[SLABS][2] = {};
+#pragma unroll
+  for (int s = 0; s < SLABS; s++) highest[s][0] = highest[s][1] = LOWEST;
 
 #pragma unroll 1
-  for (int n = 0; number >= 0; n++) {
-    await_copies<0>();
-    __syncthreads();                                     // all of this stage is there, and nobody reads the other
-    const int next = n + 1 < most ? list[n + 1] : -1;
-    if (next >= 0) fetch(next, (n + 1) % 2);
-    commit_copies();
-    const typename S::Stage& stage = tile.stage[n % 2];
+  for (unsigned n = STAGES - 1; ahead[0] >= 0; n++) {    // n is the place in the list of what is fetched now
+    await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();
+    __syncthreads();                                     // all keys of this stage are there, and nobody reads the one before it
+    const int number = ahead[0];
+#pragma unroll
+    for (int later = 0; later < STAGES - 2; later++) ahead[later] = ahead[later + 1];
+    ahead[STAGES - 2] = ahead[STAGES - 2] >= 0 && static_cast<int>(n) < most ? kept[list + n] : -1;
+    fetch(ahead[STAGES - 2], n % STAGES);
+    const typename S::Stage& stage = tile.stage[(n + 1) % STAGES];
 
-    float score[S::TILES][4] = {};
+    float score[SLABS][S::TILES][4] = {};
 #pragma unroll
-    for (int t = 0; t < S::TILES; t++)
-#pragma unroll
-      for (int k = 0; k < SIZE / 32; k++) {
-        unsigned right[4];
-        load_matrices(right, stage.key + (t * 8 + lane % 8) * S::PITCH + k * 32 + lane / 8 * 8);
-        multiply_add(score[t], left[2 * k], right[0], right[1], T{});
-        multiply_add(score[t], left[2 * k + 1], right[2], right[3], T{});
-      }
+    for (int k = 0; k < SIZE / 32; k++) {
+      if (!IS_HELD) load_queries<S::PITCH>(left[k], own + k * 32);
+      multiply_by_keys<S::PITCH>(score, left[k], stage.key + k * 32);
+    }
 
     // Only at the diagonal and at the end is there anything to hide.
-    const long long start = static_cast<long long>(number) * S::BLOCK;
-    if (start + S::BLOCK > limit || (is_causal && start + S::BLOCK - 1 > first)) {
+    const int there = behind(limit, number), seen = is_causal ? behind(first, number) : S::BLOCK;
+    if (there < S::BLOCK || seen < S::BLOCK) {
 #pragma unroll
-      for (int t = 0; t < S::TILES; t++)
+      for (int s = 0; s < SLABS; s++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          const long long at = start + t * 8 + quad * 2 + e % 2;
-          if (at >= limit || (is_causal && at > rows[e / 2])) score[t][e] = __uint_as_float(0xff800000u);  // -∞: a weight of 0 beside any other
+        for (int t = 0; t < S::TILES; t++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) {
+            const int at = t * 8 + quad * 2 + e % 2;
+            if (at >= there || at > seen + own_row + s * 16 + e / 2 * 8) score[s][t][e] = __uint_as_float(0xff800000u);   // -∞: a weight of 0 beside any other
+          }
+    }
+
+#pragma unroll
+    for (int s = 0; s < SLABS; s++)
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const float top = fmaxf(highest[s][half], highest_of_row(highest_of_lane(score[s], half)) * scale_to_log2);
+        const float correction = fast_exp2(highest[s][half] - top);
+        highest[s][half] = top;
+#pragma unroll
+        for (int d = 0; d < SIZE / 8; d++) {
+          mixed[s][d][2 * half] *= correction;
+          mixed[s][d][2 * half + 1] *= correction;
         }
-    }
-
-#pragma unroll
-    for (int half = 0; half < 2; half++) {               // a row, which four lanes hold together
-      float top = highest[half];
-#pragma unroll
-      for (int t = 0; t < S::TILES; t++) top = fmaxf(top, fmaxf(score[t][2 * half], score[t][2 * half + 1]) * scale_to_log2);
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-      const float correction = fast_exp2(highest[half] - top);
-      highest[half] = top;
-      sum[half] *= correction;
-#pragma unroll
-      for (int d = 0; d < SIZE / 8; d++) {
-        mixed[d][2 * half] *= correction;
-        mixed[d][2 * half + 1] *= correction;
+        sum[s][half] = sum[s][half] * correction + weigh(score[s], half, scale_to_log2, top);
       }
-#pragma unroll
-      for (int t = 0; t < S::TILES; t++)
-#pragma unroll
-        for (int e = 2 * half; e < 2 * half + 2; e++) {
-          score[t][e] = fast_exp2(score[t][e] * scale_to_log2 - top);
-          sum[half] += score[t][e];
-        }
-    }
 
-    // Weights times values; the sums of one product are laid out as the left side of the next.
-#pragma unroll
-    for (int k = 0; k < S::TILES / 2; k++) {
-      const float(&one)[4] = score[2 * k];
-      const float(&other)[4] = score[2 * k + 1];
-      const unsigned weights[4] = {pack(one[0], one[1], T{}), pack(one[2], one[3], T{}),
-                                   pack(other[0], other[1], T{}), pack(other[2], other[3], T{})};
-#pragma unroll
-      for (int d = 0; d < SIZE / 16; d++) {
-        unsigned right[4];
-        load_matrices_transposed(right, stage.value + (k * 16 + lane % 16) * S::PITCH + d * 16 + lane / 16 * 8);
-        multiply_add(mixed[2 * d], weights, right[0], right[1], T{});
-        multiply_add(mixed[2 * d + 1], weights, right[2], right[3], T{});
-      }
+    if (IS_LATE) {
+      await_copies<GROUPS * (STAGES - 1)>();
+      __syncthreads();                                   // all values of this stage are there
     }
-    number = next;
+    multiply_by_values<S::PITCH>(mixed, score, stage.value);
   }
+  if (!IS_HELD) await_copies<0>();                       // of queries that an empty list leaves unread
 
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
-    float whole = sum[half];
-    whole += __shfl_xor_sync(~0u, whole, 1);
-    whole += __shfl_xor_sync(~0u, whole, 2);
-    const float inverse = whole == 0.0f ? 0.0f : fast_reciprocal(whole);   // a query that sees nothing gets zeros
-    if (rows[half] < queries) {
-      T* to = out + (pair * queries + rows[half]) * SIZE + quad * 2;
+  for (int s = 0; s < SLABS; s++)
 #pragma unroll
-      for (int d = 0; d < SIZE / 8; d++)
-        *reinterpret_cast<unsigned*>(to + d * 8) = pack(mixed[d][2 * half] * inverse, mixed[d][2 * half + 1] * inverse, T{});
+    for (int half = 0; half < 2; half++) {
+      const int row = first + own_row + s * 16 + half * 8;
+      const float whole = sum_of_row(sum[s][half]);
+      const float inverse = whole == 0.0f ? 0.0f : fast_reciprocal(whole);   // a query that sees nothing gets zeros
+      if (row < queries) store_row(out + (pair * queries + row) * SIZE, mixed[s], half, inverse);
     }
-  }
 }

@@ -1,4 +1,4 @@
-// What the kernels stand on: 16-bit numbers, matrix instructions and asynchronous copies, under names that a CPU has too.
+// What the kernels stand on: numbers of 16 and of 8 bits, matrix instructions and asynchronous copies, under names that a CPU has too.
 //
 // A GPU takes the inline PTX below; a CPU takes tests/cuda_on_cpu/common_on_cpu.h, which has the same names. No header of
 // NVIDIA's is needed, so that an NVRTC compiles a kernel by itself. Everything here exists from sm_80 on.
@@ -6,6 +6,8 @@
 
 struct bfloat16 { unsigned short bits; };
 struct float16 { unsigned short bits; };
+struct uint8 { unsigned char bits; };
+struct int8 { signed char bits; };
 
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -45,11 +47,23 @@ DEVICE void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned ri
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
-// One warp's product of 16×32 by 32×8 in int8.
-DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1) {
+// One warp's product of 16×32 by 32×8 in whole numbers; the right side is int8, the left side what is named.
+DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, int8) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, uint8) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+// Four products of one lane added up: bytes of the left word, as they are named, by int8.
+DEVICE int dot(int sum, unsigned left, unsigned right, int8) {
+  int made; asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(made) : "r"(left), "r"(right), "r"(sum)); return made;
+}
+DEVICE int dot(int sum, unsigned left, unsigned right, uint8) {
+  int made; asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(made) : "r"(left), "r"(right), "r"(sum)); return made;
 }
 
 // Four 8×8 matrices out of shared memory, each lane naming one row of 16 bytes; `transposed` hands out columns.

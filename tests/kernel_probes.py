@@ -37,16 +37,40 @@ def check_products(run: Run, device: str = "cpu") -> None:
 
 
 def check_whole_products(run: Run, device: str = "cpu") -> None:
-    """16×32 by 32×8 in int8, with the extremes."""
+    """16×32 by 32×8 in whole numbers with and without a sign, with the extremes."""
     chance = np.random.default_rng(0)
-    left, right = (chance.integers(-128, 128, shape).astype(np.int8) for shape in ((16, 32), (32, 8)))
-    a = np.stack([left[GROUP + 8 * (r % 2), 4 * QUAD + 16 * (r // 2) + i] for r in range(4) for i in range(4)], 1)
-    b = np.stack([right[4 * QUAD + 16 * r + i, GROUP] for r in range(2) for i in range(4)], 1)
-    words = [torch.from_numpy(one).view(torch.int32) for one in (a, b)]
-    *_, found = launched(run, "probe_whole_product<3>", *words, torch.zeros(32, 4, dtype=torch.int32), device=device)
-    product = left.astype(int) @ right.astype(int)
-    expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1)
-    np.testing.assert_array_equal(found, expected)
+    for kind in (np.int8, np.uint8):
+        left, right = (whole(chance, shape, one) for shape, one in (((16, 32), kind), ((32, 8), np.int8)))
+        a = np.stack([left[GROUP + 8 * (r % 2), 4 * QUAD + 16 * (r // 2) + i] for r in range(4) for i in range(4)], 1)
+        b = np.stack([right[4 * QUAD + 16 * r + i, GROUP] for r in range(2) for i in range(4)], 1)
+        words = [torch.from_numpy(one).view(torch.int32) for one in (a, b)]
+        room = torch.zeros(32, 4, dtype=torch.int32)
+        *_, found = launched(run, f"probe_whole_product<{kind.__name__}>", *words, room, device=device)
+        product = left.astype(int) @ right.astype(int)
+        expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1)
+        np.testing.assert_array_equal(found, expected)
+
+
+def check_bytes(run: Run, device: str = "cpu") -> None:
+    """Four products of whole numbers added up, with the extremes; bytes of two words in another order."""
+    chance = np.random.default_rng(0)
+    for kind in (np.int8, np.uint8):
+        left, right = whole(chance, (32, 4), kind), whole(chance, (32, 4), np.int8)
+        words = [torch.from_numpy(one).view(torch.int32).flatten() for one in (left, right)]
+        rooms = (torch.zeros(32, dtype=torch.int32) for _ in range(2))
+        *_, sums, mixed = launched(run, f"probe_bytes<{kind.__name__}>", *words, *rooms, device=device)
+        np.testing.assert_array_equal(sums, (left.astype(int) * right.astype(int)).sum(1) + LANE)
+        both = np.concatenate([left.view(np.uint8), right.view(np.uint8)], 1)
+        places = (0x7640 + LANE % 4 * 0x1111)[:, None] >> 4 * np.arange(4) & 7
+        np.testing.assert_array_equal(mixed.view(np.uint8).reshape(32, 4), np.take_along_axis(both, places, 1))
+
+
+def whole(chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]) -> np.ndarray:
+    """Whole numbers from end to end of a type, both ends among them."""
+    ends = np.iinfo(kind)
+    made = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
+    made[0, :4], made[1, :4] = ends.min, ends.max
+    return made
 
 
 def check_matrices(run: Run, device: str = "cpu") -> None:
@@ -107,10 +131,10 @@ def check_numbers(run: Run, device: str = "cpu") -> None:
             np.testing.assert_allclose(inverse, 1 / first, rtol=4e-7)
 
 
-CHECKS = (check_products, check_whole_products, check_matrices, check_lanes, check_numbers)
+CHECKS = (check_products, check_whole_products, check_bytes, check_matrices, check_lanes, check_numbers)
 ENTRIES = (
     *(f"probe_{what}<{kind}>" for what in ("product", "numbers") for kind in ("bfloat16", "float16")),
-    "probe_whole_product<3>",
+    *(f"probe_{what}<{kind}>" for what in ("whole_product", "bytes") for kind in ("int8", "uint8")),
     "probe_matrices<false>",
     "probe_matrices<true>",
     "probe_lanes<8>",

@@ -10,7 +10,7 @@ from kernel_checks import needs_compiler
 from typer.testing import CliRunner
 
 from paifuser_lab import cli
-from paifuser_lab.bench.kernels import KernelBench, bench, checkout, densities, peers, probing, running, sparse, timing
+from paifuser_lab.bench.kernels import KernelBench, bench, checkout, densities, peers, probing, running, sparse, timing, whole
 from paifuser_lab.bench.kernels.cases import cases, floor_bytes
 from paifuser_lab.bench.kernels.checking import error_of
 from paifuser_lab.bench.kernels.densities import errors_on_made_up_data
@@ -138,7 +138,7 @@ def test_on_a_cpu_the_same_cases_run_in_the_emulator(tmp_path):
     found = KernelBench.load(tmp_path / "b.json")
     assert [case.name for case in found.cases] == ["Swin-T stage 3, shifted", "MobileNetV2 3×3"]
     assert all(0 < case.errors[OURS] <= 1 and not case.us for case in found.cases)
-    assert len(found.probes) == 5 and found.is_sound
+    assert len(found.probes) == 6 and found.is_sound
     assert "Nothing was timed" in found.summary
 
 
@@ -330,3 +330,31 @@ def test_without_a_compiler_the_emulator_says_so(monkeypatch):
     with pytest.raises(MeasureError, match=r"by g\+\+, which is not installed"):
         checkout.emulated()
     checkout.emulator.cache_clear()
+
+
+WHOLE = [case for case in SMALL if case.kernel.name.endswith("_int8")]
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
+def test_peers_on_whole_numbers_compute_the_same(case):
+    inputs = case.make(CPU)
+    expected = case.kernel.compose(*inputs)
+    if case.kernel.name == "pointwise_int8":
+        assert whole.by_int_mm(*inputs).equal(expected)
+        in_bf16 = torch.ops.paifuser.pointwise(*whole.as_rows(inputs))
+    else:
+        in_bf16 = torch.ops.paifuser.depthwise(*whole.as_images(inputs))
+    numbers = (expected.double() - whole.OUT_ZERO) * whole.OUT_SCALE
+    is_inside = (expected > -128) & (expected < 127)
+    assert is_inside.double().mean() > 0.5
+    torch.testing.assert_close(in_bf16[is_inside].double(), numbers[is_inside], rtol=0.05, atol=0.1)
+
+
+@pytest.mark.parametrize("case", WHOLE, ids=lambda case: case.name)
+def test_a_step_may_be_its_neighbour_only_midway_between_them(case):
+    inputs = case.make(CPU)
+    expected = case.kernel.compose(*inputs)
+    allowed = case.allowed(inputs, expected)
+    assert error_of(expected, expected, allowed) == 0
+    assert error_of(expected.int() + 1, expected, allowed) == 2
+    assert 0 < (allowed == 1).double().mean() < 0.05

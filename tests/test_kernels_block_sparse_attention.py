@@ -7,7 +7,17 @@ import torch
 from cuda_on_cpu.emulator import source_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import built, check_caught, check_clean, check_operator, emulated, emulator_for_cpu, needs_compiler, planned
+from kernel_checks import (
+    built,
+    check_caught,
+    check_clean,
+    check_operator,
+    check_tiles,
+    emulated,
+    emulator_for_cpu,
+    needs_compiler,
+    planned,
+)
 from torch.nn import functional as F
 
 from paifuser_lab.errors import KernelError
@@ -16,7 +26,8 @@ from paifuser_lab.kernels.block_sparse_attention import BLOCK, KERNEL, blocks_of
 from paifuser_lab.kernels.launch import DeclinedError
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-ENTRIES = tuple(f"block_sparse_attention<{kind}, {size}>" for kind in TYPES for size in (64, 128))
+DEFAULT = {64: "1, 2, 0, 0, 4", 128: "1, 2, 1, 0, 2"}
+ENTRIES = tuple(f"block_sparse_attention<{kind}, {size}, {tile}>" for kind in TYPES for size, tile in DEFAULT.items())
 
 
 def lists(batch, heads, queries, keys, most, ends=(), is_ascending=True):
@@ -112,6 +123,22 @@ def test_the_kernel_equals_float64_at_every_shape(inputs, order):
     assert_exact(emulated(KERNEL, ENTRIES, inputs, order=order), inputs)
 
 
+@needs_compiler
+@pytest.mark.parametrize("size", [64, 128])
+def test_every_tile_gives_the_same_answer(size):
+    torch.manual_seed(0)
+    inputs = inputs_of(size=size, heads=1, queries=130, keys=300, most=5, ends=(9, 2, 4), is_causal=size == 64, lengths=[290])
+    check_tiles(KERNEL, inputs, KERNEL.tiles, assert_exact)
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", ["races", "bounds"])
+@pytest.mark.parametrize("sizes", [(2, 2, 1, 0, 2), (1, 3, 0, 1, 3), (2, 4, 0, 1, 2)])
+def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
+    tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
+    check_clean(KERNEL, inputs_of(heads=1, most=4, ends=(4, 1), is_causal=True, lengths=[150]), check, tile=tile)
+
+
 @settings(max_examples=40, deadline=None)
 @given(inputs=some_inputs())
 def test_torchs_path_equals_float64_at_every_shape(inputs):
@@ -135,25 +162,44 @@ def test_the_sanitizers_find_nothing(check):
 @pytest.mark.parametrize(
     ("check", "text", "planted", "words"),
     [
-        ("races", "__syncthreads();                                     // all of this stage", "//", "data race.*the.cu"),
-        ("bounds", "is_there = start + row < limit", "is_there = true", "heap-buffer-overflow"),
-        ("bounds", "if (rows[half] < queries)", "", "heap-buffer-overflow.*the.cu"),
-        ("none", "    await_copies<0>();", "", "never waited for"),
+        ("races", "__syncthreads();                                     // all keys of this stage", "//", "data race.*the.cu"),
+        ("bounds", "chunk, row < there);", "chunk, true);", "heap-buffer-overflow"),
+        ("bounds", "if (row < queries)", "", "heap-buffer-overflow.*the.cu"),
+        ("none", "    await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();", "", "never waited for"),
         ("none", "PITCH = SIZE + 8", "PITCH = SIZE + 16", "bytes of shared memory, the kernel takes"),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
-    check_caught(KERNEL, inputs_of(most=4), check, text, planted, f"(?s){words}")
+    check_caught(KERNEL, inputs_of(size=128, most=4), check, text, planted, f"(?s){words}")
 
 
 @needs_compiler
 def test_queries_that_are_not_waited_for_are_not_numbers():
-    inputs = inputs_of(most=4)
     source = source_of("block_sparse_attention")
-    assert source.count("await_copies<1>();") == 1
-    out, launch = planned(KERNEL, inputs)
-    built(source.replace("await_copies<1>();", ""), (launch.entry,))(launch)
+    text = "await_copies<GROUPS * (STAGES - 1)>();               // of the queries"
+    assert source.count(text) == 1
+    out, launch = planned(KERNEL, inputs_of(most=4), tile=KERNEL.tiles.default)
+    built(source.replace(text, "//"), (launch.entry,))(launch)
     assert out.isnan().any()
+
+
+@needs_compiler
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize(
+    ("check", "text", "planted", "words"),
+    [
+        (
+            "none",
+            "      await_copies<GROUPS * (STAGES - 1)>();",
+            "await_copies<GROUPS * (STAGES - 1) + 1>();",
+            "never waited for",
+        ),
+        ("races", "__syncthreads();                                   // all values", "//", "data race.*the.cu"),
+    ],
+)
+def test_values_that_are_taken_too_early_are_caught(check, text, planted, words, stages):
+    tile = {**KERNEL.tiles.default, "stages": stages, "late": 1}
+    check_caught(KERNEL, inputs_of(most=4), check, text, planted, f"(?s){words}", tile=tile)
 
 
 @needs_compiler

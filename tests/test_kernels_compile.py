@@ -31,7 +31,7 @@ def is_missing(door):
 needs_nvrtc = pytest.mark.skipif(is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed")
 needs_disassembler = pytest.mark.skipif(is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed")
 BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
-SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE>", "sm_80")
+SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_every_kernel_keeps_its_budget(kernel, entry):
 @needs_nvrtc
 @needs_disassembler
 def test_the_intended_instructions_are_there():
-    found = instructions_of(cubin_of(program("window_attention", "window_attention<bfloat16, 7, 32>", "sm_90a")).path)
+    found = instructions_of(cubin_of(program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")).path)
     # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by fours; copies past the registers.
     assert found["HMMA"] == 7 * 2 + 4 * 4
     assert found["LDSM"] == 7 + 4 * 2 + 2

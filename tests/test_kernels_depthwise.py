@@ -6,7 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_checks import check_caught, check_clean, check_operator, emulated, emulator_for_cpu, exact, needs_compiler
+from kernel_checks import (
+    check_caught,
+    check_clean,
+    check_operator,
+    check_tiles,
+    emulated,
+    emulator_for_cpu,
+    exact,
+    needs_compiler,
+)
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import convolve_depthwise
@@ -18,7 +27,8 @@ TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 CASES = [(kind, side, stride) for side in SIDES for stride in STRIDES for kind in TYPES]
 ACTIVATION_OF = {case: [*ACTIVATIONS][index % len(ACTIVATIONS)] for index, case in enumerate(CASES)}
 ENTRIES = tuple(
-    f"depthwise<{kind}, {side}, {stride}, {ACTIVATION_OF[kind, side, stride].upper()}>" for kind, side, stride in CASES
+    f"depthwise<{kind}, {side}, {stride}, {ACTIVATION_OF[kind, side, stride].upper()}, 8, 8, 64, 1>"
+    for kind, side, stride in CASES
 )
 
 
@@ -68,6 +78,22 @@ def test_the_kernel_equals_float64_at_every_shape(data):
         has_residual=data.draw(st.booleans()),
     )
     assert_exact(emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("side", "stride"), [(7, 1), (5, 2)])
+def test_every_tile_gives_the_same_answer(side, stride):
+    torch.manual_seed(0)
+    inputs = inputs_of(side=side, stride=stride, channels=40, height=18, width=17, has_residual=True)
+    check_tiles(KERNEL, inputs, KERNEL.tiles, assert_exact)
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", ["races", "bounds"])
+@pytest.mark.parametrize("sizes", [(4, 16, 32, 2), (16, 8, 64, 2), (8, 16, 32, 1)])
+def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
+    tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
+    check_clean(KERNEL, inputs_of(has_residual=True), check, tile=tile)
 
 
 @needs_compiler

@@ -9,18 +9,24 @@ import torch
 from cuda_on_cpu.emulator import HERE
 from kernel_checks import exact
 from kernel_probes import CHECKS, launched
+from kernel_steps import assert_rounded_once
 from test_kernels_block_sparse_attention import assert_exact as assert_exact_lists
 from test_kernels_block_sparse_attention import inputs_of as lists
 from test_kernels_depthwise import CASES, assert_exact
 from test_kernels_depthwise import inputs_of as images
+from test_kernels_depthwise_int8 import CASES as WHOLE_IMAGES
+from test_kernels_depthwise_int8 import inputs_of as whole_images
 from test_kernels_pointwise import CASES as POINTWISE
 from test_kernels_pointwise import assert_exact as assert_exact_rows
 from test_kernels_pointwise import inputs_of as rows
+from test_kernels_pointwise_int8 import CASES as WHOLE_ROWS
+from test_kernels_pointwise_int8 import inputs_of as whole_rows
 from test_kernels_window_attention import ENTRIES, TYPES
+from test_kernels_window_attention import assert_exact as assert_exact_windows
 from test_kernels_window_attention import inputs_of as windows
 from torch import Tensor
 
-from paifuser_lab.kernels import KERNELS, attend_to_blocks, choose_blocks, compile
+from paifuser_lab.kernels import KERNELS, attend_to_blocks, choose_blocks, compile, depthwise_int8, pointwise_int8
 from paifuser_lab.kernels.cupy_runner import CupyRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
@@ -54,7 +60,7 @@ def test_the_words_mean_what_ptx_says(check, probe):
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("shift", [(0, 0), (3, 3), (0, 5)])
 def test_window_attention_equals_float64(entry, shift):
-    kind, window, size = entry.partition("<")[2].rstrip(">").split(", ")
+    kind, window, size, *_ = entry.partition("<")[2].rstrip(">").split(", ")
     inputs = windows(TYPES[kind], window=int(window), size=int(size), batch=2, down=3, across=2, heads=3, shift=shift)
     allowed = 1.1 * torch.finfo(TYPES[kind]).eps * inputs[0][..., 2, :, :].abs().max().item()
     expected = exact(KERNELS["window_attention"], inputs)
@@ -76,6 +82,21 @@ def test_pointwise_equals_float64(case, depth):
     assert_exact_rows(answered("pointwise", inputs), inputs)
 
 
+@pytest.mark.parametrize("case", WHOLE_IMAGES)
+@pytest.mark.parametrize("residual", [False, True])
+def test_depthwise_int8_rounds_the_exact_sums(case, residual):
+    inputs = whole_images(*case, batch=3, channels=144, height=29, width=17, residual=residual)
+    assert_rounded_once(answered("depthwise_int8", inputs), inputs, depthwise_int8.numbers)
+
+
+@pytest.mark.parametrize("case", WHOLE_ROWS)
+@pytest.mark.parametrize("depth", [32, 64, 528])
+def test_pointwise_int8_rounds_the_exact_sums(case, depth):
+    for wide in (48, 144):
+        inputs = whole_rows(*case, rows=(5, 201), depth=depth, wide=wide)
+        assert_rounded_once(answered("pointwise_int8", inputs), inputs, pointwise_int8.numbers)
+
+
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -85,6 +106,24 @@ def test_block_sparse_attention_equals_float64(kind, size, is_causal, lengths):
         kind, size, batch=2, heads=3, queries=650, keys=650, most=6, ends=(2, 6, 0), is_causal=is_causal, lengths=lengths
     )
     assert_exact_lists(answered("block_sparse_attention", inputs), inputs)
+
+
+CUT = {
+    "window_attention": (partial(windows, batch=2, down=3, heads=3), assert_exact_windows),
+    "depthwise": (partial(images, side=7, batch=3, channels=136, height=29, width=17, has_residual=True), assert_exact),
+    "pointwise": (partial(rows, activation="relu", rows=(5, 201), depth=200, columns=264), assert_exact_rows),
+    "block_sparse_attention": (partial(lists, queries=650, keys=650, most=6, ends=(2, 6, 0), is_causal=True), assert_exact_lists),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_every_tile_equals_float64(name):
+    make, assert_right = CUT[name]
+    kernel, inputs, run = KERNELS[name], make(), CupyRunner()
+    for tile in kernel.tiles:
+        out = kernel.empty(*moved(inputs)).fill_(float("nan"))
+        run(kernel.plan(out, *moved(inputs), tile=tile))
+        assert_right(out.cpu(), inputs)
 
 
 def test_choosing_blocks_waits_for_nothing():

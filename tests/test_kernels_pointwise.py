@@ -12,6 +12,7 @@ from kernel_checks import (
     check_caught,
     check_clean,
     check_operator,
+    check_tiles,
     emulated,
     emulator_for_cpu,
     exact,
@@ -29,7 +30,7 @@ from paifuser_lab.kernels.pointwise import KERNEL
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # Each width and activation, the types taking turns.
 CASES = [([*TYPES][(index + wide // 64) % 2], wide, one) for index, one in enumerate(ACTIVATIONS) for wide in (64, 128)]
-ENTRIES = tuple(f"pointwise<{kind}, {wide}, {one.upper()}>" for kind, wide, one in CASES)
+ENTRIES = tuple(f"pointwise<{kind}, {one.upper()}, 128, {wide}, 32, 3, 4, 2>" for kind, wide, one in CASES)
 
 
 def inputs_of(kind="bfloat16", activation="none", *, rows=(150,), depth=72, columns=72, has_bias=True, has_residual=True):
@@ -63,9 +64,25 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 
 
 @needs_compiler
+@pytest.mark.parametrize("rows", KERNEL.tiles.choices["rows"])
+def test_every_tile_gives_the_same_answer(rows):
+    torch.manual_seed(0)
+    tiles = [tile for tile in KERNEL.tiles if tile["rows"] == rows]
+    check_tiles(KERNEL, inputs_of(activation="relu", rows=(70,), depth=104, columns=136), tiles, assert_exact)
+
+
+@needs_compiler
 @pytest.mark.parametrize("check", ["races", "bounds"])
 def test_the_sanitizers_find_nothing(check):
     check_clean(KERNEL, inputs_of(depth=136), check)
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", ["races", "bounds"])
+@pytest.mark.parametrize("sizes", [(256, 64, 32, 2, 2, 2), (64, 128, 64, 3, 2, 2), (128, 256, 32, 4, 4, 1)])
+def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
+    tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
+    check_clean(KERNEL, inputs_of(rows=(70,), depth=136), check, tile=tile)
 
 
 @needs_compiler
@@ -98,9 +115,9 @@ def test_a_residual_that_is_taken_too_early_is_caught(check, text, words):
 @needs_compiler
 def test_a_stage_that_is_not_waited_for_is_not_a_number():
     inputs = inputs_of(depth=136)
-    text = "await_copies<P::STAGES - 2>();"
+    text = "await_copies<STAGES - 2>();"
     assert text in source_of("pointwise")
-    source = source_of("pointwise").replace(text, "await_copies<P::STAGES - 1>();")
+    source = source_of("pointwise").replace(text, "await_copies<STAGES - 1>();")
     out, launch = planned(KERNEL, inputs)
     built(source, (launch.entry,))(launch)
     assert out.isnan().any()

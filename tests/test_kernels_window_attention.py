@@ -12,6 +12,7 @@ from kernel_checks import (
     check_caught,
     check_clean,
     check_operator,
+    check_tiles,
     emulated,
     emulator_for_cpu,
     exact,
@@ -26,12 +27,18 @@ from paifuser_lab.kernels.window_attention import HEADS, KERNEL, WINDOWS, compos
 from paifuser_lab.zoo.swin import Block
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-ENTRIES = tuple(f"window_attention<{kind}, {window}, {size}>" for kind in TYPES for window in WINDOWS for size in HEADS)
+ENTRIES = tuple(f"window_attention<{kind}, {window}, {size}, 1, 0, 0>" for kind in TYPES for window in WINDOWS for size in HEADS)
 
 
 def inputs_of(kind=torch.bfloat16, *, window=7, size=32, batch=1, down=2, across=2, heads=2, shift=(3, 3)):
     qkv = torch.randn(batch, down * window, across * window, 3, heads, size).to(kind)
     return qkv, torch.randn(heads, (2 * window - 1) ** 2), window, list(shift), size**-0.5
+
+
+def assert_exact(made, inputs):
+    # The weights are rounded once and the answer once; each may be off by half a unit of its last place.
+    allowed = torch.finfo(made.dtype).eps * inputs[0][..., 2, :, :].abs().max().item()
+    torch.testing.assert_close(made.double(), exact(KERNEL, inputs), rtol=0, atol=1.05 * allowed)
 
 
 @needs_compiler
@@ -48,10 +55,22 @@ def test_the_kernel_equals_float64_at_every_shape(data):
         "heads": data.draw(st.integers(1, 3))
     }
     inputs = inputs_of(TYPES[kind], window=window, size=size, shift=shift, **counts)
-    made = emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9)))
-    # The weights are rounded once and the answer once; each may be off by half a unit of its last place.
-    allowed = torch.finfo(TYPES[kind]).eps * inputs[0][..., 2, :, :].abs().max().item()
-    torch.testing.assert_close(made.double(), exact(KERNEL, inputs), rtol=0, atol=1.05 * allowed)
+    assert_exact(emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("window", "size"), [(7, 32), (12, 64)])
+def test_every_tile_gives_the_same_answer(window, size):
+    torch.manual_seed(0)
+    check_tiles(KERNEL, inputs_of(window=window, size=size, across=1), KERNEL.tiles, assert_exact)
+
+
+@needs_compiler
+@pytest.mark.parametrize("check", ["races", "bounds"])
+@pytest.mark.parametrize("sizes", [(2, 0, 24), (4, 1, 0), (1, 1, 40)])
+def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
+    tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
+    check_clean(KERNEL, inputs_of(across=1, heads=1), check, tile=tile)
 
 
 @needs_compiler
@@ -66,9 +85,9 @@ def test_the_sanitizers_find_nothing(window, check):
     ("check", "text", "planted", "words"),
     [
         ("races", "__syncthreads();", "", "data race.*the.cu"),
-        ("races", "if (rows[half] < W::TOKENS)", "", "data race.*the.cu"),
-        ("bounds", "* heads + head) * HEAD + quad", "* heads + head + 1) * HEAD + quad", "heap-buffer-overflow.*the.cu"),
-        ("none", "await_copies<0>();", "", "never waited for"),
+        ("races", "if (row < W::TOKENS)", "", "data race.*the.cu"),
+        ("bounds", "* heads + head) * HEAD, mixed", "* heads + head + 1) * HEAD, mixed", "heap-buffer-overflow.*the.cu"),
+        ("none", "await_copies<IS_LATE ? 1 : 0>();", "", "never waited for"),
         ("none", "__syncthreads();", "if (warp < 3) __syncthreads();", "deadlock"),
         ("none", "int token[ROWS];", "int token[ROWS + 16];", "bytes of shared memory, the kernel takes"),
         ("none", "float scale)", "double scale)", "argument 8 .* is 8 bytes wide, the launch gives 4"),
@@ -76,6 +95,19 @@ def test_the_sanitizers_find_nothing(window, check):
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
     check_caught(KERNEL, inputs_of(down=1, across=1, shift=(0, 0)), check, text, planted, f"(?s){words}")
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("check", "text", "words"),
+    [
+        ("none", "    await_copies<0>();", "never waited for"),
+        ("races", "__syncthreads();                                     // of values", "data race.*the.cu"),
+    ],
+)
+def test_values_that_are_taken_too_early_are_caught(check, text, words):
+    tile = {**KERNEL.tiles.default, "late": 1}
+    check_caught(KERNEL, inputs_of(down=1, across=1), check, text, "//", f"(?s){words}", tile=tile)
 
 
 @needs_compiler

@@ -7,9 +7,9 @@ Floor for 16 heads of 128 over 16,384 tokens in bf16: 4 × 67 MB, 63 µs on an H
 density, 696 µs at a density of a quarter and 790 TFLOP/s, of which `mma.sync` reaches about half.
 
 On a CPU, and where the kernel does not run, torch gathers the listed blocks and hands them to its own attention, some blocks of
-queries at a time. On one CPU core, over 2,048 and 4,096 tokens, that took a sixth of the time of attention to all at a density
-of a tenth, three quarters at a half and 1.5 times at all; where both are causal a third to a half at a tenth, as much at about
-a quarter, and up to 2.7 times at all.
+queries at a time. On one CPU core, over 1,024 to 4,096 tokens, that and the choice took a fifth to a third of the time of attention
+to all at a density of a tenth, about half at a quarter, as much at a half and up to 1.8 times at all; where both are causal half at
+a tenth, as much at a quarter and more beyond. FlexAttention, compiled for each length in 40 s, took about half of that again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
+from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, countable, grid_of, one_of, type_of
+from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, one_of, type_of
+from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 BLOCK = 64  # queries, and keys, of a block
 HEADS = (64, 128)  # numbers in a head
-_THREADS = 128
 _GATHERED = {"cpu": 1 << 18}  # numbers gathered at once, of keys and of values each: what stays in a cache
 _GATHERED_ELSEWHERE = 1 << 27  # few launches matter more
 
@@ -52,10 +53,19 @@ def attend_to_blocks(
 
 
 def compose(
-    query: Tensor, key: Tensor, value: Tensor, kept: Tensor, lengths: Tensor | None, is_causal: bool, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Tensor,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    *,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
-    """The same, composed in torch."""
-    keys, values = in_blocks(key), in_blocks(value)
+    """The same, composed in torch; here a mask as torch's attention takes it, (batch, heads, queries, keys), each of them or 1, too."""
+    keys, values = (in_blocks(one).contiguous() for one in (key, value))  # a block is then one run of memory to copy
     room = _GATHERED.get(query.device.type, _GATHERED_ELSEWHERE)
     at_once = max(1, room // max(1, keys.shape[0] * keys.shape[1] * kept.shape[-1] * BLOCK * keys.shape[-1]))
     parts: list[Tensor] = []
@@ -63,7 +73,8 @@ def compose(
     for queries, listed in zip(torch.split(query, at_once * BLOCK, 2), torch.split(ordered, at_once, 2), strict=True):
         start = sum(part.shape[2] for part in parts)
         most = blocks_of(start + queries.shape[2]) if is_causal else kept.shape[-1]  # what is behind the diagonal is not gathered
-        parts.append(_gathered(queries, start, keys, values, listed[..., :most], _limit(key, lengths), is_causal, scale))
+        visible, added = _seen(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
+        parts.append(_gathered(queries, keys, values, listed[..., :most], visible, added, scale, dropout))
     return torch.cat(parts, dim=2) if parts else torch.empty_like(query)
 
 
@@ -94,22 +105,48 @@ def empty(
     return query.new_empty(query.shape)
 
 
+def problem(
+    query: Tensor, key: Tensor, value: Tensor, kept: Tensor, lengths: Tensor | None, is_causal: bool, scale: float
+) -> str:
+    """What decides the tile: about how many heads and blocks of queries there are, how long their lists, how large a head."""
+    batch, heads, queries, size = query.shape
+    return told(
+        TYPES.get(query.dtype),
+        f"heads={about(batch * heads)}",
+        f"blocks={about(blocks_of(queries))}",
+        f"most={about(kept.shape[-1])}",
+        f"size={size}",
+        "causal" if is_causal else None,
+    )
+
+
 def plan(
-    out: Tensor, query: Tensor, key: Tensor, value: Tensor, kept: Tensor, lengths: Tensor | None, is_causal: bool, scale: float
+    out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Tensor,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    *,
+    tile: Tile | None = None,
 ) -> Launch:
-    """A block for 64 queries of a head, a warp for 16 of them."""
+    """A block for 64 queries of a head, a warp for 16 or 32 of them."""
     batch, heads, queries, size = query.shape
     kind = type_of(query, key, value)
     one_of("a head of", size, HEADS)
     if not scale > 0:
         raise DeclinedError(f"it takes a scale above 0, not {scale}")
     most = kept.shape[-1]
+    said = problem(query, key, value, kept, lengths, is_causal, scale)
+    cut = cut_by("block_sparse_attention", TILES, tile, said, out.device, _OF_HEADS_OF_64 if size == 64 else None)
     return Launch(
         kernel="block_sparse_attention",
-        entry=f"block_sparse_attention<{kind}, {size}>",
+        entry=f"block_sparse_attention<{kind}, {size}, {TILES.arguments(cut)}>",
         grid=grid_of(blocks_of(queries), batch * heads, 1),
-        block=(_THREADS, 1, 1),
-        shared_bytes=5 * BLOCK * (size + 8) * 2,  # of `Sparse::Tile` in the source: queries, and two stages of keys and values
+        block=(2 * BLOCK // cut["slabs"], 1, 1),
+        shared_bytes=_shared_bytes(cut, size),
         arguments=(
             *(aligned(one.contiguous()) for one in (query, key, value)),
             kept.contiguous(),
@@ -146,33 +183,88 @@ def _in_order(kept: Tensor) -> Tensor:
     return ordered.masked_fill(ordered == last, -1)
 
 
+def _seen(start: int, kept: Tensor, limit: Tensor, is_causal: bool, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Which of the listed keys each query of a block sees, (batch, heads, blocks, 64 or 1, keys), and what is added to their scores."""
+    places = kept.long()[..., None] * BLOCK + torch.arange(BLOCK, device=kept.device)
+    visible = ((places >= 0) & (places < limit[..., None])).flatten(3)[..., None, :]
+    if is_causal:
+        own = start + torch.arange(kept.shape[2] * BLOCK, device=kept.device).reshape(-1, BLOCK, 1)
+        visible = visible & (places.flatten(3)[..., None, :] <= own)
+    if mask is None:
+        return visible, None
+    near = _masked(mask, start, kept)
+    return (visible & near, None) if mask.dtype == torch.bool else (visible, near)
+
+
+def _masked(mask: Tensor, start: int, kept: Tensor) -> Tensor:
+    """What a mask says of the listed keys, for the blocks of queries from `start` on."""
+    whole = BLOCK if mask.shape[2] > 1 else 1
+    rows = mask[:, :, start : start + kept.shape[2] * BLOCK] if whole > 1 else mask
+    padded = F.pad(rows, (0, -mask.shape[3] % BLOCK, 0, -rows.shape[2] % whole))
+    blocks = padded.reshape(*rows.shape[:2], -1, whole, blocks_of(mask.shape[3]), BLOCK)
+    index = kept.long().clamp(0, blocks.shape[4] - 1)[:, :, :, None, :, None]
+    return torch.take_along_dim(blocks, index, dim=4).flatten(4)
+
+
 def _gathered(
-    query: Tensor, start: int, keys: Tensor, values: Tensor, kept: Tensor, limit: Tensor, is_causal: bool, scale: float
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    kept: Tensor,
+    visible: Tensor,
+    added: Tensor | None,
+    scale: float,
+    dropout: float,
 ) -> Tensor:
     """Attention of some blocks of queries, each to its own list: a block becomes a head of torch's attention."""
     batch, heads, tokens, size = query.shape
     blocks, most = kept.shape[2:]
-    places = kept.long()[..., None] * BLOCK + torch.arange(BLOCK, device=kept.device)
-    visible = ((places >= 0) & (places < limit[..., None])).flatten(3)[..., None, :]
-    if is_causal:
-        own = start + torch.arange(blocks * BLOCK, device=kept.device).reshape(blocks, BLOCK, 1)
-        visible = visible & (places.flatten(3)[..., None, :] <= own)
-    index = kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, blocks * most)
     pair = torch.arange(batch * heads, device=kept.device)[:, None]
+    index = (kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, -1) + pair * keys.shape[2]).flatten()
     mine = F.pad(query, (0, 0, 0, -tokens % BLOCK)).reshape(batch * heads, blocks, BLOCK, size)
-    near, far = (one.flatten(0, 1)[pair, index].reshape(batch * heads, blocks, most * BLOCK, size) for one in (keys, values))
-    made = _attended(mine, near, far, visible.flatten(0, 1), scale)
+    rows = (one.reshape(-1, BLOCK * size).index_select(0, index) for one in (keys, values))
+    near, far = (one.reshape(batch * heads, blocks, most * BLOCK, size) for one in rows)
+    shown = None if added is None else added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
+    made = _attended(mine, near, far, visible.flatten(0, 1), shown, scale, dropout)
     return made.reshape(batch, heads, blocks * BLOCK, size)[:, :, :tokens]
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scale: float) -> Tensor:
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, added: Tensor | None, scale: float, dropout: float
+) -> Tensor:
     """torch's attention; a query that sees nothing is shown everything and its answer replaced by zeros, so that gradients are numbers."""
     if not key.shape[2]:
         return torch.zeros_like(query)
     is_blind = ~visible.any(-1, keepdim=True)
-    made = F.scaled_dot_product_attention(query, key, value, attn_mask=visible | is_blind, scale=scale)
+    shown = visible | is_blind
+    mask = shown if added is None else added.masked_fill(~shown, float("-inf"))
+    made = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout, scale=scale)
     return made.masked_fill(is_blind, 0.0)
 
+
+def _shared_bytes(tile: Tile, size: int) -> int:
+    """Of `Sparse::Tile` in the source: queries, and stages of keys and values."""
+    return (1 + 2 * tile["stages"]) * BLOCK * (size + 8) * 2
+
+
+def _is_sound(tile: Tile) -> bool:
+    """As many blocks as shared memory has room for with the smaller heads; two slabs take all registers that a lane can have."""
+    has_memory = tile["blocks"] * (_shared_bytes(tile, min(HEADS)) + RESERVED_BYTES) <= SHARED_BYTES
+    return has_memory and (tile["slabs"] == 1 or tile["blocks"] == 2)
+
+
+TILES = Tiles(
+    choices={
+        "slabs": (1, 2),  # of 16 queries, that a warp has
+        "stages": (2, 3, 4),
+        "held": (0, 1),  # whether queries stay in registers
+        "late": (0, 1),  # whether values are awaited only once the weights are there
+        "blocks": (2, 3, 4),  # that a multiprocessor keeps registers for
+    },
+    default={"slabs": 1, "stages": 2, "held": 1, "late": 0, "blocks": 2},
+    is_sound=_is_sound,
+)
+_OF_HEADS_OF_64 = {**TILES.default, "held": 0, "blocks": 4}
 
 KERNEL = Kernel(
     name="block_sparse_attention",
@@ -181,7 +273,10 @@ KERNEL = Kernel(
     empty=empty,
     plan=plan,
     budgets={
-        "block_sparse_attention<bfloat16, 64>": Budget(registers=128, instructions=1170),
-        "block_sparse_attention<float16, 128>": Budget(registers=248, instructions=1660),
+        "block_sparse_attention<bfloat16, 64, 1, 2, 0, 0, 4>": Budget(registers=128, instructions=960),
+        "block_sparse_attention<float16, 128, 1, 2, 1, 0, 2>": Budget(registers=216, instructions=1350),
+        "block_sparse_attention<bfloat16, 64, 2, 2, 1, 0, 2>": Budget(registers=255, instructions=1590),
     },
+    tiles=TILES,
+    problem=problem,
 )

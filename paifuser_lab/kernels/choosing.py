@@ -27,11 +27,13 @@ def choose_blocks(
     density: float | None = None,
     is_causal: bool = False,
     lengths: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """For each block of 64 queries the `keep` best blocks of 64 keys, or that part of all blocks which `density` says.
 
-    Blocks that a causal query or the padding hides are never listed, so that lists may be shorter and end in -1; the block on the
-    diagonal is always listed where attention is causal. The answer is (batch, heads, blocks of queries, keep) in int32, ascending.
+    Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be shorter and end in -1; the block
+    on the diagonal is always listed where attention is causal, by `is_causal` or by a mask that shows its queries different keys of it.
+    The answer is (batch, heads, blocks of queries, keep) in int32, ascending.
     """
     count = blocks_of(key.shape[2])
     if (keep is None) == (density is None):
@@ -41,9 +43,14 @@ def choose_blocks(
     wanted = max(1, round((density or 0.0) * count)) if keep is None else keep
     if wanted < 1:
         raise KernelError(f"choose_blocks keeps at least one block, not {wanted}.")
-    scores = _scores(query, key, is_causal, lengths)
+    return best_blocks(block_scores(query, key, is_causal=is_causal, lengths=lengths, mask=mask), wanted)
+
+
+def best_blocks(scores: Tensor, wanted: int) -> Tensor:
+    """So many blocks of the highest score in each row, ascending; what is hidden, of score -∞, is -1 at the end."""
+    count = scores.shape[-1]
     best, index = scores.topk(min(wanted, count), dim=-1)
-    listed = index.masked_fill(best == float("-inf"), count).sort(-1).values  # what is hidden goes to the end
+    listed = index.masked_fill(best == float("-inf"), count).sort(-1).values
     return listed.masked_fill(listed == count, -1).int()
 
 
@@ -60,7 +67,9 @@ def errors_by_density(
     return found
 
 
-def _scores(query: Tensor, key: Tensor, is_causal: bool, lengths: Tensor | None) -> Tensor:
+def block_scores(
+    query: Tensor, key: Tensor, *, is_causal: bool = False, lengths: Tensor | None = None, mask: Tensor | None = None
+) -> Tensor:
     """(batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query of a block sees any key of the other."""
     limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     scores = _means(query) @ _means(key, limit).transpose(-1, -2)
@@ -69,8 +78,29 @@ def _scores(query: Tensor, key: Tensor, is_causal: bool, lengths: Tensor | None)
         scores = scores.masked_fill(across * BLOCK >= limit, float("-inf"))
     if is_causal:
         scores = scores.masked_fill(across > down[:, None], float("-inf"))
-        scores = torch.where((across == down[:, None]) & (scores > float("-inf")), float("inf"), scores)
+    is_own: bool | Tensor = is_causal
+    if mask is not None:
+        is_seen, is_mixed = blocks_under(mask)
+        scores = scores.masked_fill(~is_seen, float("-inf"))
+        is_own = is_mixed
+    if is_causal or (mask is not None and query.shape[2] == key.shape[2]):
+        scores = torch.where((across == down[:, None]) & is_own & (scores > float("-inf")), float("inf"), scores)
     return scores
+
+
+def blocks_under(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Which blocks see which at all, and where the queries of a block do not all see the same of the other.
+
+    `mask` is as torch's attention takes it: (batch, heads, queries, keys), each of them or 1.
+    """
+    is_seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+    whole = BLOCK if mask.shape[-2] > 1 else 1
+    missing = -mask.shape[-2] % whole
+    rows = [F.pad(is_seen, (0, -mask.shape[-1] % BLOCK, 0, missing), value=one) for one in (False, True)]
+    rows = [one.reshape(*one.shape[:2], -1, whole, one.shape[-1]) for one in rows]
+    by_any, by_all = rows[0].any(-2), rows[1].all(-2)
+    is_seen, is_mixed = (one.reshape(*one.shape[:3], -1, BLOCK).any(-1) for one in (by_any, by_any & ~by_all))
+    return is_seen, is_mixed
 
 
 def _means(tokens: Tensor, limit: Tensor | None = None) -> Tensor:

@@ -16,13 +16,15 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, known
+from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, grid_of, one_of, type_of
+from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, one_of, type_of
+from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 SIDES = (3, 5, 7, 9)
 STRIDES = (1, 2)
-_TILE = 8  # pixels of the answer along each side of a block's tile
-_CHANNELS = 64  # of a block
+_LEAST_THREADS, _MOST_THREADS = 64, 512  # of a block
+_MOST_PIXELS = 32  # of a lane: it holds two sums for each
 
 
 def convolve_depthwise(
@@ -76,6 +78,25 @@ def empty(
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
+def problem(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: int, padding: int, activation: str
+) -> str:
+    """What decides the tile: about how many images, their size, the reach, and what follows."""
+    batch, channels, height, width = x.shape
+    side = weight.shape[-1]
+    return told(
+        TYPES.get(x.dtype),
+        f"images={about(batch)}",
+        f"channels={channels}",
+        f"size={height}x{width}",
+        f"side={side}",
+        f"stride={stride}",
+        f"padding={padding}",
+        activation,
+        "residual" if residual is not None else None,
+    )
+
+
 def plan(
     out: Tensor,
     x: Tensor,
@@ -85,8 +106,10 @@ def plan(
     stride: int,
     padding: int,
     activation: str,
+    *,
+    tile: Tile | None = None,
 ) -> Launch:
-    """A block for 8 × 8 pixels of 64 channels, a warp for a row of them, a lane for two channels."""
+    """A block for a rectangle of pixels of some channels, a lane for two channels of some whole lines of it."""
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
     kind = type_of(x, weight, bias, residual)
@@ -94,12 +117,14 @@ def plan(
     one_of("a stride of", stride, STRIDES)
     if channels % 8:
         raise DeclinedError(f"it takes channels in eights, not {channels}")
+    cut = cut_by("depthwise", TILES, tile, problem(x, weight, bias, residual, stride, padding, activation), out.device)
+    parts = batch * -(-channels // cut["channels"])
     return Launch(
         kernel="depthwise",
-        entry=f"depthwise<{kind}, {side}, {stride}, {activation.upper()}>",
-        grid=grid_of(-(-out.shape[3] // _TILE), -(-out.shape[2] // _TILE), batch * -(-channels // _CHANNELS)),
-        block=(32 * _TILE, 1, 1),
-        shared_bytes=_shared_bytes(side, stride),
+        entry=f"depthwise<{kind}, {side}, {stride}, {activation.upper()}, {TILES.arguments(cut)}>",
+        grid=grid_of(-(-out.shape[3] // cut["width"]), -(-out.shape[2] // cut["height"]), parts),
+        block=(_threads(cut), 1, 1),
+        shared_bytes=_shared_bytes(cut, side, stride),
         arguments=(
             aligned(x.contiguous(memory_format=torch.channels_last)),
             weight.contiguous(),
@@ -111,11 +136,34 @@ def plan(
     )
 
 
-def _shared_bytes(side: int, stride: int) -> int:
+def _threads(tile: Tile) -> int:
+    return tile["height"] // tile["lines"] * tile["channels"] // 2
+
+
+def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
     """Of `Depthwise::Tile` in the source: the pixels that a tile looks at, and the weights in fp32 with a wider pitch."""
-    reach = (_TILE - 1) * stride + side
-    plain = reach**2 * _CHANNELS * 2 + side**2 * (_CHANNELS + 2) * 4
+    across, down = ((tile[one] - 1) * stride + side for one in ("width", "height"))
+    plain = across * down * tile["channels"] * 2 + side**2 * (tile["channels"] + 2) * 4
     return -(-plain // 16) * 16
+
+
+def _is_sound(tile: Tile) -> bool:
+    """Whole warps and not too many, sums that fit a lane's registers, and pixels that fit a block at the widest reach."""
+    has_threads = tile["height"] % tile["lines"] == 0 and _LEAST_THREADS <= _threads(tile) <= _MOST_THREADS
+    has_registers = tile["lines"] * tile["width"] <= _MOST_PIXELS
+    return has_threads and has_registers and _shared_bytes(tile, max(SIDES), max(STRIDES)) + RESERVED_BYTES <= SHARED_BYTES
+
+
+TILES = Tiles(
+    choices={
+        "width": (4, 8, 16),  # pixels of the answer
+        "height": (4, 8, 16),
+        "channels": (32, 64),
+        "lines": (1, 2),  # of the answer, that a lane holds together
+    },
+    default={"width": 8, "height": 8, "channels": 64, "lines": 1},
+    is_sound=_is_sound,
+)
 
 
 KERNEL = Kernel(
@@ -125,9 +173,11 @@ KERNEL = Kernel(
     empty=empty,
     plan=plan,
     budgets={
-        "depthwise<bfloat16, 3, 1, RELU6>": Budget(registers=40, instructions=780),
-        "depthwise<float16, 5, 2, HARDSWISH>": Budget(registers=40, instructions=960),
-        "depthwise<bfloat16, 7, 1, NONE>": Budget(registers=40, instructions=780),
-        "depthwise<bfloat16, 9, 2, SILU>": Budget(registers=56, instructions=1030),
+        "depthwise<bfloat16, 3, 1, RELU6, 8, 8, 64, 1>": Budget(registers=40, instructions=780),
+        "depthwise<float16, 5, 2, HARDSWISH, 8, 8, 64, 1>": Budget(registers=40, instructions=960),
+        "depthwise<bfloat16, 7, 1, NONE, 8, 8, 64, 1>": Budget(registers=40, instructions=780),
+        "depthwise<bfloat16, 9, 2, SILU, 8, 8, 64, 1>": Budget(registers=56, instructions=1030),
     },
+    tiles=TILES,
+    problem=problem,
 )

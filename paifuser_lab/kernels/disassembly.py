@@ -17,12 +17,17 @@ _INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z
 
 def instructions_of(cubin: Path) -> Counter[str]:
     """How often each instruction stands in the machine code: FFMA, LDSM, HMMA …; the padding at the end is left out."""
+    counted = Counter(_INSTRUCTION.findall(listing_of(cubin)))
+    counted.pop("NOP", None)
+    return counted
+
+
+def listing_of(cubin: Path) -> str:
+    """The machine code as text, an instruction a line."""
     done = subprocess.run([disassembler(), str(cubin)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise KernelError(f"{cubin.name} cannot be disassembled: {first_line(RuntimeError(done.stderr))}.")
-    counted = Counter(_INSTRUCTION.findall(done.stdout))
-    counted.pop("NOP", None)
-    return counted
+    return done.stdout
 
 
 def disassembler() -> str:

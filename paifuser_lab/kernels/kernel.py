@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .launch import Launch
+from .tiles import WHOLE, Tiles
 
 BUDGETED_BY = "13.5"  # the NVRTC that budgets are drawn for: another may well spend a few instructions more
 
@@ -22,11 +23,13 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel. The three functions take what the operator takes, by position.
+    """One kernel. The functions take what the operator takes, by position.
 
     `compose` is the oracle of the tests, the answer on a CPU, the fallback on a GPU, and what a backward pass recomputes.
     `empty` checks that the inputs fit together and makes room for the answer; it is also what a compiler traces.
-    `plan` says how the kernel is launched to fill that room, or raises DeclinedError.
+    `plan` says how the kernel is launched to fill that room, or raises DeclinedError; where there is more than one tile it takes
+    one as `tile=`, and without it the one that was measured to be best for such inputs, or the default.
+    `problem` says in a line what of the inputs decides which tile is best. Whole numbers have no gradient: `is_differentiable`.
     """
 
     name: str
@@ -35,3 +38,6 @@ class Kernel:
     empty: Callable[..., Tensor]
     plan: Callable[..., Launch]
     budgets: Mapping[str, Budget]
+    tiles: Tiles = WHOLE
+    problem: Callable[..., str] = lambda *inputs: ""
+    is_differentiable: bool = True

@@ -29,7 +29,7 @@ class Launch:
     """One call of one kernel. Tensors travel as addresses; a number as the 32 bits that the kernel declares."""
 
     kernel: str  # the stem of its source
-    entry: str  # the template with its arguments: depthwise<bfloat16, 3, 1, RELU>
+    entry: str  # the template with its arguments: depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>
     grid: Size
     block: Size
     shared_bytes: int

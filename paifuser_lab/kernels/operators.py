@@ -30,7 +30,7 @@ def register(kernel: Kernel) -> None:
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
     torch.library.register_fake(qualified, kernel.empty, lib=_library)
-    backward, keep = _by_recomputing(kernel)
+    backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
     torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
 
 
@@ -54,6 +54,20 @@ def _say_once(name: str, reason: str) -> None:
     if (name, reason) not in _told:
         _told.add((name, reason))
         warnings.warn(f"{name} runs in torch, not in its CUDA kernel: {reason.rstrip('.')}.", stacklevel=3)
+
+
+def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
+    """The backward pass of what has none: a sentence."""
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    def backward(ctx: Any, gradient: Tensor) -> None:
+        raise KernelError(
+            f"{kernel.name} computes on whole numbers, which have no gradient; train the layer before it is quantized."
+        )
+
+    return backward, keep
 
 
 def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:

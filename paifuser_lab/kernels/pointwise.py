@@ -19,12 +19,16 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, known
+from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
-from .launch import DeclinedError, Launch, aligned, countable, grid_of, type_of
+from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, type_of
+from .tiles import REGISTERS, RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
-_ROWS = 128  # of a block
 _THREADS = 256
-_STAGES, _PITCH = 3, 40  # of the ring: stages, and numbers from row to row
+_WARPS = _THREADS // 32
+_NARROW = 64  # columns, up to which a block has no more by default
+_MOST_BLOCKS = 3  # of a multiprocessor, that are worth fewer registers
+_MOST_AHEAD = 192  # numbers of a row in all stages: it is for few numbers deep
 
 
 def project(
@@ -67,20 +71,39 @@ def empty(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | Non
     return x.new_empty(shape)
 
 
-def plan(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> Launch:
-    """A block for 128 rows of 64 or 128 columns, a warp for 32 rows of half of them."""
+def problem(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> str:
+    """What decides the tile: about how many rows, how deep and how wide, and what follows."""
+    columns, depth = weight.shape
+    rows = f"rows={about(math.prod(x.shape[:-1]))}"
+    return told(
+        TYPES.get(x.dtype), rows, f"depth={depth}", f"columns={columns}", activation, "residual" if residual is not None else None
+    )
+
+
+def plan(
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    activation: str,
+    *,
+    tile: Tile | None = None,
+) -> Launch:
+    """A block for some rows of some columns, eight warps of it for as many parts of them."""
     columns, depth = weight.shape
     kind = type_of(x, weight, bias, residual)
     if columns % 8 or depth % 8 or not depth:
         raise DeclinedError(f"it takes columns in eights, not {depth} in and {columns} out")
     rows = countable(math.prod(x.shape[:-1]))
-    wide = 64 if columns <= 64 else 128
+    default = TILES.default if columns > _NARROW else {**TILES.default, "columns": _NARROW}
+    cut = cut_by("pointwise", TILES, tile, problem(x, weight, bias, residual, activation), out.device, default)
     return Launch(
         kernel="pointwise",
-        entry=f"pointwise<{kind}, {wide}, {activation.upper()}>",
-        grid=grid_of(-(-rows // _ROWS) * -(-columns // wide), 1, 1),
+        entry=f"pointwise<{kind}, {activation.upper()}, {TILES.arguments(cut)}>",
+        grid=grid_of(-(-rows // cut["rows"]) * -(-columns // cut["columns"]), 1, 1),
         block=(_THREADS, 1, 1),
-        shared_bytes=_shared_bytes(wide),
+        shared_bytes=_shared_bytes(cut),
         arguments=(
             aligned(x.contiguous()),
             aligned(weight.contiguous()),
@@ -92,9 +115,32 @@ def plan(out: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, residual: 
     )
 
 
-def _shared_bytes(wide: int) -> int:
+def _shared_bytes(tile: Tile) -> int:
     """Of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the answer, the bias in fp32."""
-    return 2 * (_STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 8)) + 4 * wide
+    rows, columns = tile["rows"], tile["columns"]
+    return 2 * (tile["stages"] * (rows + columns) * (tile["depth"] + 8) + rows * (columns + 8)) + 4 * columns
+
+
+def _is_sound(tile: Tile) -> bool:
+    """Whole matrices for every warp, and as many blocks as registers, half of them sums, have room for, or one less."""
+    is_whole = tile["rows"] % (16 * tile["down"]) == 0 and tile["columns"] % (16 * (_WARPS // tile["down"])) == 0
+    most = min(_MOST_BLOCKS, REGISTERS // 2 // (tile["rows"] * tile["columns"]))
+    has_memory = tile["blocks"] * (_shared_bytes(tile) + RESERVED_BYTES) <= SHARED_BYTES
+    return is_whole and most - 1 <= tile["blocks"] <= most and has_memory and tile["stages"] * tile["depth"] <= _MOST_AHEAD
+
+
+TILES = Tiles(
+    choices={
+        "rows": (64, 128, 256),
+        "columns": (64, 128, 256),
+        "depth": (32, 64),  # numbers of x and of weight that come at once
+        "stages": (2, 3, 4),
+        "down": (2, 4),  # warps of eight that stand one below the other
+        "blocks": (1, 2, 3),  # that a multiprocessor keeps registers for
+    },
+    default={"rows": 128, "columns": 128, "depth": 32, "stages": 3, "down": 4, "blocks": 2},
+    is_sound=_is_sound,
+)
 
 
 KERNEL = Kernel(
@@ -104,8 +150,10 @@ KERNEL = Kernel(
     empty=empty,
     plan=plan,
     budgets={
-        "pointwise<bfloat16, 128, RELU>": Budget(registers=128, instructions=960),
-        "pointwise<float16, 64, GELU>": Budget(registers=96, instructions=1060),
-        "pointwise<bfloat16, 64, NONE>": Budget(registers=96, instructions=540),
+        "pointwise<bfloat16, RELU, 128, 128, 32, 3, 4, 2>": Budget(registers=128, instructions=960),
+        "pointwise<float16, GELU, 128, 64, 32, 3, 4, 2>": Budget(registers=96, instructions=1060),
+        "pointwise<bfloat16, NONE, 128, 64, 32, 3, 4, 2>": Budget(registers=96, instructions=540),
     },
+    tiles=TILES,
+    problem=problem,
 )

@@ -15,8 +15,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
+from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
-from .launch import Launch, aligned, countable, grid_of, one_of, type_of
+from .launch import TYPES, Launch, aligned, countable, grid_of, one_of, type_of
+from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)
 HEADS = (32, 64)  # numbers in a head
@@ -82,20 +84,39 @@ def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale:
     return qkv.new_empty((batch, height, width, heads * size))
 
 
-def plan(out: Tensor, qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Launch:
-    """A block for each head of each window, a warp for 16 of its tokens."""
+def problem(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> str:
+    """What decides the tile: about how many windows and heads there are, their sizes, and whether some windows are cut."""
+    batch, height, width, _, heads, size = qkv.shape
+    count = batch * (height // window) * (width // window) * heads
+    return told(
+        TYPES.get(qkv.dtype), f"windows={about(count)}", f"window={window}", f"size={size}", "shifted" if any(shift) else None
+    )
+
+
+def plan(
+    out: Tensor,
+    qkv: Tensor,
+    bias: Tensor,
+    window: int,
+    shift: tuple[int, int],
+    scale: float,
+    *,
+    tile: Tile | None = None,
+) -> Launch:
+    """A block for each head of each window, a warp for 16 of its tokens or a few times as many."""
     batch, height, width, _, heads, size = qkv.shape
     kind = type_of(qkv)
     one_of("a window of", window, WINDOWS)
     one_of("a head of", size, HEADS)
     countable(batch * height * width)
-    warps = -(-(window**2) // 16)
+    cut = cut_by("window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device)
+    warps = -(-(window**2) // (16 * cut["slabs"]))
     return Launch(
         kernel="window_attention",
-        entry=f"window_attention<{kind}, {window}, {size}>",
+        entry=f"window_attention<{kind}, {window}, {size}, {TILES.arguments(cut)}>",
         grid=grid_of(heads, width // window, batch * (height // window)),
         block=(32 * warps, 1, 1),
-        shared_bytes=_shared_bytes(16 * warps, window, size),
+        shared_bytes=_shared_bytes(16 * cut["slabs"] * warps, window, size),
         arguments=(
             aligned(qkv.contiguous()),
             bias.float().contiguous(),
@@ -132,6 +153,16 @@ def _piece(length: int, window: int, by: int, device: torch.device) -> Tensor:
     return (index >= length - window).long() + (index >= length - by).long()
 
 
+TILES = Tiles(
+    choices={
+        "slabs": (1, 2, 4),  # of 16 queries, that a warp has
+        "late": (0, 1),  # whether values are awaited only once the weights are there
+        "warps": (0, 24, 32, 40),  # that a multiprocessor keeps registers for, if any are asked for
+    },
+    default={"slabs": 1, "late": 0, "warps": 0},
+    is_sound=lambda tile: tile["slabs"] * tile["warps"] <= 48,  # a slab takes some 40 registers of a lane
+)
+
 KERNEL = Kernel(
     name="window_attention",
     schema="(Tensor qkv, Tensor bias, int window, int[2] shift, float scale) -> Tensor",
@@ -139,10 +170,13 @@ KERNEL = Kernel(
     empty=empty,
     plan=plan,
     budgets={
-        "window_attention<bfloat16, 7, 32>": Budget(registers=56, instructions=720),
-        "window_attention<float16, 7, 64>": Budget(registers=72, instructions=880),
-        "window_attention<bfloat16, 8, 32>": Budget(registers=64, instructions=770),
-        "window_attention<bfloat16, 12, 32>": Budget(registers=112, instructions=1350),
-        "window_attention<float16, 12, 64>": Budget(registers=160, instructions=1580),
+        "window_attention<bfloat16, 7, 32, 1, 0, 0>": Budget(registers=56, instructions=705),
+        "window_attention<float16, 7, 64, 1, 0, 0>": Budget(registers=72, instructions=850),
+        "window_attention<bfloat16, 8, 32, 1, 0, 0>": Budget(registers=64, instructions=750),
+        "window_attention<bfloat16, 12, 32, 1, 0, 0>": Budget(registers=112, instructions=1330),
+        "window_attention<float16, 12, 64, 1, 0, 0>": Budget(registers=160, instructions=1530),
+        "window_attention<bfloat16, 7, 32, 2, 0, 0>": Budget(registers=96, instructions=1200),
     },
+    tiles=TILES,
+    problem=problem,
 )

@@ -77,7 +77,8 @@ void multiply_16(const Slots& brought, Slots& taken, unsigned) {
     for (int r = 0; r < 4; r++) taken[lane][r] = as_bits(sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
 }
 
-// m16n8k32 in int8: four numbers a register; of the left side columns 4·quad + 16·(r / 2), of the right side rows 4·quad + 16·r.
+// m16n8k32 in whole numbers, of which the left side's may have no sign: four numbers a register; of the left side columns 4·quad + 16·(r / 2), of the right side rows 4·quad + 16·r.
+template <class LEFT>
 void multiply_8(const Slots& brought, Slots& taken, unsigned) {
   static int left[16][32], right[32][8], sum[16][8];
   for (int lane = 0; lane < 32; lane++) {
@@ -85,7 +86,7 @@ void multiply_8(const Slots& brought, Slots& taken, unsigned) {
     const int group = lane / 4, quad = lane % 4;
     for (int r = 0; r < 4; r++) sum[group + r / 2 * 8][quad * 2 + r % 2] = static_cast<int>(words[r]);
     for (int r = 0; r < 4; r++)
-      for (int i = 0; i < 4; i++) left[group + r % 2 * 8][quad * 4 + r / 2 * 16 + i] = static_cast<int8_t>(words[4 + r] >> 8 * i);
+      for (int i = 0; i < 4; i++) left[group + r % 2 * 8][quad * 4 + r / 2 * 16 + i] = static_cast<LEFT>(words[4 + r] >> 8 * i);
     for (int r = 0; r < 2; r++)
       for (int i = 0; i < 4; i++) right[quad * 4 + r * 16 + i][group] = static_cast<int8_t>(words[8 + r] >> 8 * i);
   }
@@ -156,7 +157,8 @@ uint64_t from_lane(const char* name, unsigned mask, uint64_t value, int source) 
 void multiply_add(Numbers numbers, void* sum, const unsigned* left, unsigned right0, unsigned right1) {
   uint32_t* sums = static_cast<uint32_t*>(sum);
   const uint32_t brought[10] = {sums[0], sums[1], sums[2], sums[3], left[0], left[1], left[2], left[3], right0, right1};
-  const Finish finish = numbers == Numbers::INT8       ? multiply_8
+  const Finish finish = numbers == Numbers::INT8       ? multiply_8<int8_t>
+                        : numbers == Numbers::UINT8    ? multiply_8<uint8_t>
                         : numbers == Numbers::BFLOAT16 ? multiply_16<from_bfloat16>
                                                        : multiply_16<half_to_float>;
   meet("multiply_add", ~0u, brought, 10, sums, 4, finish);

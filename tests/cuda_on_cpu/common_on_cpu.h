@@ -22,8 +22,16 @@ inline void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned ri
 inline void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, float16) {
   cuda_on_cpu::multiply_add(cuda_on_cpu::Numbers::FLOAT16, sum, left, right0, right1);
 }
-inline void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1) {
+inline void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, int8) {
   cuda_on_cpu::multiply_add(cuda_on_cpu::Numbers::INT8, sum, left, right0, right1);
+}
+inline void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, uint8) {
+  cuda_on_cpu::multiply_add(cuda_on_cpu::Numbers::UINT8, sum, left, right0, right1);
+}
+template <class T>
+int dot(int sum, unsigned left, unsigned right, T) {
+  for (int i = 0; i < 4; i++) sum += static_cast<decltype(T::bits)>(left >> 8 * i) * static_cast<signed char>(right >> 8 * i);
+  return sum;
 }
 
 // Each lane reads its own row here, where a sanitizer sees it.

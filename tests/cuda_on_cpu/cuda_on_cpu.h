@@ -114,6 +114,12 @@ T __shfl_up_sync(unsigned mask, T value, int distance, int width = 32) {
 
 inline unsigned __float_as_uint(float x) { return static_cast<unsigned>(cuda_on_cpu::bits_of(x)); }
 inline float __uint_as_float(unsigned bits) { float x; std::memcpy(&x, &bits, sizeof x); return x; }
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned places) {
+  const uint64_t bytes = low | static_cast<uint64_t>(high) << 32;
+  unsigned made = 0;
+  for (int i = 0; i < 4; i++) made |= static_cast<unsigned>(bytes >> 8 * (places >> 4 * i & 7) & 255) << 8 * i;
+  return made;
+}
 template <class T> T __ldg(const T* at) { return *at; }
 using std::max;
 using std::min;

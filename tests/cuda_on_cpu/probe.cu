@@ -11,14 +11,22 @@ __global__ void probe_product(const unsigned* left, const unsigned* right, float
   for (int i = 0; i < 4; i++) sum[lane * 4 + i] = out[i];
 }
 
-template <int NUMBERS>
+template <class T>
 __global__ void probe_whole_product(const unsigned* left, const unsigned* right, int* sum) {
   const int lane = threadIdx.x;
   unsigned mine[4];
   for (int i = 0; i < 4; i++) mine[i] = left[lane * 4 + i];
-  int out[4] = {NUMBERS, 0, 0, 0};
-  multiply_add(out, mine, right[lane * 2], right[lane * 2 + 1]);
+  int out[4] = {3, 0, 0, 0};
+  multiply_add(out, mine, right[lane * 2], right[lane * 2 + 1], T{});
   for (int i = 0; i < 4; i++) sum[lane * 4 + i] = out[i];
+}
+
+// Four products of a lane, and bytes of two words in another order.
+template <class T>
+__global__ void probe_bytes(const unsigned* left, const unsigned* right, int* sum, unsigned* mixed) {
+  const int lane = threadIdx.x;
+  sum[lane] = dot(lane, left[lane], right[lane], T{});
+  mixed[lane] = __byte_perm(left[lane], right[lane], (0x7640 + lane % 4 * 0x1111) & 0x7777);
 }
 
 struct Matrices { alignas(16) unsigned words[128]; };

@@ -18,7 +18,7 @@ int meet_block(const char* name, int vote);   // all threads of the block; answe
 void meet_warp(unsigned mask);                // __syncwarp: the one warp instruction that orders memory
 unsigned vote_warp(unsigned mask, bool vote);
 uint64_t from_lane(const char* name, unsigned mask, uint64_t value, int source);
-enum class Numbers { BFLOAT16, FLOAT16, INT8 };
+enum class Numbers { BFLOAT16, FLOAT16, INT8, UINT8 };
 void multiply_add(Numbers numbers, void* sum, const unsigned* left, unsigned right0, unsigned right1);
 void deal_matrices(unsigned* parts, const uint16_t* row, bool is_transposed);
 float half_to_float(unsigned short bits);

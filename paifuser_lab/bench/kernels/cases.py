@@ -9,11 +9,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ...kernels import KERNELS, choose_blocks
+from ...kernels import KERNELS, choose_blocks, depthwise_int8, pointwise_int8
 from ...kernels.block_sparse_attention import BLOCK, blocks_of
 from ...kernels.kernel import Kernel
-from . import peers
-from .checking import Inputs, allowed_for_means, allowed_for_sums
+from . import peers, whole
+from .checking import Inputs, allowed_for_means, allowed_for_steps, allowed_for_sums
 from .peers import Peer
 
 TYPE = torch.bfloat16
@@ -49,6 +49,10 @@ def cases(*, is_small: bool = False) -> tuple[Case, ...]:
         _pointwise("ResNet-50 64 → 256, residual", (images, side, side), 64, of(256, 136), "relu", has_residual=True),
         _pointwise("MobileNetV2 24 → 144", (images, side, side), 24, of(144, 72), "relu6"),
         _pointwise("ViT-B 768 → 3072", (images, of(197, 19)), of(768, 96), of(3072, 200), "gelu"),
+        _depthwise_int8("MobileNetV2 side of 3, int8", images, 96, side, kernel=3, activation="relu6"),
+        _depthwise_int8("ConvNeXt-T side of 7, int8", images, 96, side, kernel=7),
+        _pointwise_int8("ResNet-50 64 → 256, residual, int8", (images, side, side), 64, of(256, 144), "relu", has_residual=True),
+        _pointwise_int8("MobileNetV2 32 → 192, int8", (images, of(28, 14), of(28, 14)), 32, of(192, 80), "relu6"),
         _sparse("8k tokens, a quarter, causal", heads=of(16, 1), tokens=of(8192, 256), size=128, density=0.25, is_causal=True),
         _sparse("16k tokens, a tenth", heads=of(16, 1), tokens=of(16_384, 320), size=64, density=of(0.1, 0.4)),
     )
@@ -92,6 +96,26 @@ def _pointwise(
 
     operations = 2 * torch.Size(rows).numel() * depth * columns
     return Case(KERNELS["pointwise"], name, make, operations, allowed_for_sums, peers.of_pointwise)
+
+
+def _depthwise_int8(name: str, batch: int, channels: int, side: int, *, kernel: int, activation: str = "none") -> Case:
+    def make(device: torch.device) -> Inputs:
+        return whole.images(batch, channels, side, kernel, activation, device)
+
+    operations = 2 * batch * channels * side**2 * kernel**2
+    allowed = allowed_for_steps(depthwise_int8.numbers)
+    return Case(KERNELS["depthwise_int8"], name, make, operations, allowed, peers.of_depthwise_int8)
+
+
+def _pointwise_int8(
+    name: str, rows: tuple[int, ...], depth: int, columns: int, activation: str, *, has_residual: bool = False
+) -> Case:
+    def make(device: torch.device) -> Inputs:
+        return whole.rows(rows, depth, columns, activation, device, has_residual=has_residual)
+
+    operations = 2 * torch.Size(rows).numel() * depth * columns
+    allowed = allowed_for_steps(pointwise_int8.numbers)
+    return Case(KERNELS["pointwise_int8"], name, make, operations, allowed, peers.of_pointwise_int8)
 
 
 def _sparse(name: str, *, heads: int, tokens: int, size: int, density: float, is_causal: bool = False) -> Case:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ...kernels.kernel import Kernel
+from ...kernels.steps import Given
 
 Inputs = tuple[Any, ...]
+NEAR_HALF = 0.002  # of a step: what fp32 may add to a number of some hundred steps, and more
 
 
 def exact(kernel: Kernel, inputs: Inputs) -> Tensor:
@@ -27,6 +29,19 @@ def error_of(made: Tensor, expected: Tensor, allowed: Tensor | float) -> float:
 def allowed_for_sums(inputs: Inputs, expected: Tensor) -> Tensor:
     """Sums in fp32, rounded once at the end: half a unit of the last place."""
     return 0.51 * torch.finfo(inputs[0].dtype).eps * expected.abs() + 1e-4
+
+
+def allowed_for_steps(numbers: Callable[[Given], Tensor]) -> Callable[[Inputs, Tensor], Tensor]:
+    """Exact sums, rounded once: the same step, or its neighbour where the number lies midway between them."""
+
+    def allowed(inputs: Inputs, expected: Tensor) -> Tensor:
+        wide: list[Any] = [one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs]
+        given = Given(*wide)
+        wanted = numbers(given) / given.out_scale
+        is_midway = (wanted - wanted.floor() - 0.5).abs() < NEAR_HALF
+        return 0.5 + 0.5 * is_midway.double()
+
+    return allowed
 
 
 def allowed_for_means(values: Callable[[Inputs], Tensor]) -> Callable[[Inputs, Tensor], Tensor]:

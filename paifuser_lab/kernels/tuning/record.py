@@ -1,0 +1,58 @@
+"""What a search tried and what came of it."""
+
+from __future__ import annotations
+
+from ...records import Record
+
+INTERRUPTED = "it was interrupted"
+
+
+class Attempt(Record):
+    """One tile: its time, or why there is none."""
+
+    tile: dict[str, int]
+    ms: float | None = None
+    failure: str = ""
+
+    def __str__(self) -> str:
+        return f"{said(self.tile)}: {self.failure or f'{self.ms:.4g} ms'}"
+
+
+class Search(Record):
+    """Every attempt, in the order in which they were made."""
+
+    attempts: tuple[Attempt, ...]
+    ended_by: str
+
+    @property
+    def ranked(self) -> tuple[Attempt, ...]:
+        """Those that were measured, the fastest first."""
+        return tuple(sorted((one for one in self.attempts if one.ms is not None), key=lambda one: one.ms or 0.0))
+
+    @property
+    def best(self) -> Attempt | None:
+        """The fastest, if any was measured."""
+        return self.ranked[0] if self.ranked else None
+
+    def after(self, count: int) -> Search:
+        """The search as it was after so many attempts."""
+        return Search(attempts=self.attempts[:count], ended_by=f"{count} attempts")
+
+
+class Winner(Record):
+    """The tile that was left after the finals, and the default's time in the same rounds."""
+
+    tile: dict[str, int]
+    ms: float
+    default_ms: float
+    search: Search
+
+    def __str__(self) -> str:
+        tried = len(self.search.attempts)
+        gain = f"{self.default_ms / self.ms:.2f} times as fast as the default" if self.ms < self.default_ms else "the default"
+        return f"{said(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, then {self.search.ended_by}"
+
+
+def said(tile: dict[str, int]) -> str:
+    """A tile in words."""
+    return ", ".join(f"{name} {number}" for name, number in tile.items()) or "one tile"
