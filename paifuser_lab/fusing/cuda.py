@@ -1,0 +1,61 @@
+"""The kernels of this project on a CUDA device: depthwise and 1×1 convolutions and linear layers, in 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..kernels import convolve_depthwise, convolve_pointwise, project
+from ..kernels.activation import ACTIVATIONS
+from ..kernels.depthwise import SIDES, STRIDES
+from .activation import NONE
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
+    """The kernel that does it all; '' where there is none. A layer alone is left to cuBLAS and cuDNN."""
+    if dtype not in HALVES or activation not in ACTIVATIONS or (activation == NONE and not has_residual):
+        return ""
+    if isinstance(layer, nn.Conv2d) and layer.groups > 1:
+        return "depthwise" if _is_depthwise(layer) and not (has_residual and activation != NONE) else ""
+    if layer.weight.shape[0] % 8 or layer.weight.shape[1] % 8:
+        return ""
+    return "pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
+
+
+def is_pointwise(layer: nn.Module) -> bool:
+    """Whether it is a convolution of single points."""
+    return (
+        isinstance(layer, nn.Conv2d)
+        and layer.groups == 1
+        and set(layer.kernel_size) == {1}
+        and set(layer.stride) == {1}
+        and set(layer.padding) == {0}
+    )
+
+
+def _is_depthwise(layer: nn.Conv2d) -> bool:
+    side, stride, padding = (set(one) for one in (layer.kernel_size, layer.stride, layer.padding))
+    return (
+        layer.groups == layer.in_channels == layer.out_channels
+        and layer.groups % 8 == 0
+        and set(layer.dilation) == {1}
+        and len(side) == len(stride) == len(padding) == 1
+        and side < set(SIDES) | {0}
+        and stride < set(STRIDES) | {0}
+    )
+
+
+def run(layer: nn.Module, weight: Tensor, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
+    """activation(layer(x) + residual) in one kernel."""
+    if isinstance(layer, nn.Linear):
+        return project(x, weight, layer.bias, residual, activation=activation)
+    assert isinstance(layer, nn.Conv2d)
+    if layer.groups == 1:
+        return convolve_pointwise(x, weight, layer.bias, residual, activation=activation)
+    return convolve_depthwise(
+        x, weight, layer.bias, residual, stride=layer.stride[0], padding=int(layer.padding[0]), activation=activation
+    )

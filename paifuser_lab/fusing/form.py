@@ -1,0 +1,66 @@
+"""How a block is called: which of its arguments are tensors, and what the others are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+PLAIN = (bool, int, float, str, type(None))
+TENSOR = ("Tensor",)
+Slot = tuple[Any, ...]  # TENSOR, or a type's name and the value: True is not 1 here
+
+
+@dataclass(frozen=True)
+class Form:
+    """The arguments of a call without its tensors."""
+
+    args: tuple[Slot, ...]
+    kwargs: tuple[tuple[str, Slot], ...] = ()
+
+    @classmethod
+    def of_data(cls, data: Any) -> Form:
+        """A form from plain data."""
+        args, kwargs = data
+        return cls(tuple(tuple(slot) for slot in args), tuple((name, tuple(slot)) for name, slot in kwargs))
+
+    @property
+    def data(self) -> Any:
+        """The form as plain data."""
+        return [[list(slot) for slot in self.args], [[name, list(slot)] for name, slot in self.kwargs]]
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors such a call is given."""
+        return sum(slot == TENSOR for slot in (*self.args, *(slot for _, slot in self.kwargs)))
+
+    @property
+    def is_one_tensor(self) -> bool:
+        """Whether it is the call that nearly every block has."""
+        return self.args == (TENSOR,) and not self.kwargs
+
+    def taken_from(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor] | None:
+        """The tensors of a call of this form; None for another call."""
+        if self.is_one_tensor and len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+            return [args[0]]
+        if form_of(args, kwargs) != self:
+            return None
+        return [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+
+    def filled(self, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of such a call with these tensors."""
+        given = iter(tensors)
+        args = [next(given) if slot == TENSOR else slot[1] for slot in self.args]
+        return args, {name: next(given) if slot == TENSOR else slot[1] for name, slot in self.kwargs}
+
+
+def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
+    """The form of a call; None where it is given more than tensors and plain values."""
+    if not all(isinstance(one, Tensor) or type(one) in PLAIN for one in (*args, *kwargs.values())):
+        return None
+    return Form(tuple(_slot(one) for one in args), tuple((name, _slot(one)) for name, one in kwargs.items()))
+
+
+def _slot(value: Any) -> Slot:
+    return TENSOR if isinstance(value, Tensor) else (type(value).__name__, value)

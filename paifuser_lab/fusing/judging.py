@@ -1,0 +1,183 @@
+"""Each place on the inputs that it really gets: as one and apart, which answer the same and take how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import MeasureError, StoppedError, first_line
+from ..locate import FAILED, watching
+from ..measure import in_turn, output_error
+from ..progress import Progress
+from .blocks import Rewriting, make_original, rewrite
+from .composing import composing
+from .layers import FusedLayer
+from .places import Found, Place, View
+
+SECONDS = 0.06  # for a place and its twins together
+Times = dict[Any, tuple[float, float]]  # ms apart and as one, by what counts for it
+
+
+@dataclass
+class Verdict:
+    """What was found of a place."""
+
+    apart_ms: float | None = None
+    fused_ms: float | None = None
+    error: float | None = None
+    answer_bytes: int = 0
+    reason: str = ""  # why it cannot be one after all
+
+
+@dataclass
+class Judge:
+    """Runs a model once as it is, and beside that each place both ways; equal places are timed once."""
+
+    model: nn.Module
+    found: Found
+    tolerance: float
+    shown: Progress
+    times: Times = field(default_factory=dict)
+    should_stop: Callable[[], bool] = lambda: False
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    is_busy: bool = False  # at judging: what runs meanwhile is not the model
+    inputs: dict[str, Tensor] | None = None  # of the layers of a block that is run once more, while it is
+
+    def run(self, call: Callable[[], Any]) -> dict[str, Verdict]:
+        """Watch a run; the verdict of each place that can be one."""
+        given: list[Any] = []
+        alone = {place.layer: place for place in self.found.places if place.can_be and not place.joined}
+        joined = {place.layer: place.block for place in self.found.places if place.joined}
+        blocks = set(joined.values())
+
+        def enter(layer: str, args: Any, kwargs: Any) -> None:
+            if self.inputs is not None and layer in joined:
+                self.inputs[layer] = args[0].clone()
+            wanted = not self.is_busy and layer not in self.verdicts and (layer in alone or layer in blocks)
+            given.append(_cloned((args, kwargs)) if wanted else None)
+
+        def leave(layer: str, answer: Any) -> None:
+            what = given.pop()
+            if what is None or answer is FAILED:
+                return
+            args, kwargs = what
+            self.is_busy = True
+            try:
+                with composing(False):
+                    if layer in blocks:
+                        self._judge_block(self.found.views[layer], args, kwargs, answer)
+                        blocks.discard(layer)
+                    else:
+                        self._judge(alone[layer], args[0], None)
+            finally:
+                self.is_busy = False
+
+        with watching(self.model, enter, leave), composing():
+            call()
+        return self.verdicts
+
+    def _judge_block(self, view: View, args: Any, kwargs: Any, answer: Any) -> None:
+        """The places of a block one by one, and then the block with all of them."""
+        block = self.model.get_submodule(view.block)
+        places = [place for place in self.found.places if place.joined and place.block == view.block]
+        values = _Values(block, view.graph, {place.joined.residual for place in places if place.joined})
+        self.inputs = {}
+        with composing():
+            values.run(*_cloned(view.form.taken_from(args, kwargs) or []))
+        inputs, self.inputs = self.inputs, None
+        for place in places:
+            assert place.joined is not None
+            self._judge(place, inputs[place.layer], values.kept.get(place.joined.residual))
+        reason = self._gap(lambda: answer, lambda: block(*args, **kwargs))[1]
+        for place in places:
+            verdict = self.verdicts[place.layer]
+            verdict.reason = verdict.reason or (f"the block around it then answers otherwise: {reason}" if reason else "")
+        if any(self.verdicts[place.layer].reason for place in places):
+            self.rewrite(
+                {place.layer for place in self.found.places} - {one for one, seen in self.verdicts.items() if seen.reason}
+            )
+
+    def rewrite(self, fused: Collection[str]) -> dict[str, Rewriting]:
+        """Let the blocks run with these places fused, and no others."""
+        for block in self.found.views:
+            make_original(self.model.get_submodule(block))
+        made = self.found.rewritings(fused)
+        for block, how in made.items():
+            rewrite(self.model.get_submodule(block), how)
+        return made
+
+    def _judge(self, place: Place, x: Tensor, residual: Tensor | None) -> None:
+        """A place on what it is given."""
+        if self.should_stop():
+            raise StoppedError("was stopped while places were timed; those that were are not timed again.")
+        layer = self.model.get_submodule(place.layer)
+        assert isinstance(layer, FusedLayer)
+
+        def apart() -> Tensor:
+            return layer.composed(x, residual, place.activation)
+
+        def fused() -> Tensor:
+            return layer.forward(x, residual, place.activation)
+
+        verdict = self.verdicts[place.layer] = Verdict()
+        if place.has_residual and (residual is None or residual.shape != apart().shape):
+            verdict.reason = "the other operand of the sum has another shape"
+            return
+        verdict.answer_bytes = apart().nbytes
+        verdict.error, verdict.reason = self._gap(apart, fused)
+        if not verdict.reason:
+            key = _key(layer, x, residual, place.activation)
+            if key not in self.times:
+                self.times[key] = timed(apart, fused, x.device)
+            verdict.apart_ms, verdict.fused_ms = self.times[key]
+        self.shown.advance(doing=place.layer)
+
+    def _gap(self, wanted: Callable[[], Any], got: Callable[[], Any]) -> tuple[float | None, str]:
+        """How far two answers are apart, and what is wrong with that."""
+        try:
+            error = output_error(wanted(), got())[0]
+        except MeasureError as problem:
+            return None, str(problem).rstrip(".")
+        except RuntimeError as problem:  # an operator does not take it
+            return None, f"what would run in its stead fails ({first_line(problem)[:120]})"
+        return error, "" if error <= self.tolerance else f"its answer differs by {error:.1e}"
+
+
+def timed(apart: Callable[[], Any], fused: Callable[[], Any], device: torch.device) -> tuple[float, float]:
+    """The ms of a call of each, taken in turn."""
+    found = in_turn({"apart": apart, "fused": fused}, device, SECONDS)
+    return found["apart"], found["fused"]
+
+
+class _Values(fx.Interpreter):
+    """Runs a block's graph and keeps what some of its nodes make."""
+
+    def __init__(self, block: nn.Module, graph: fx.Graph, wanted: Collection[str]) -> None:
+        super().__init__(block, graph=graph)
+        self.wanted = wanted
+        self.kept: dict[str, Tensor] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Copied, since what comes after may write into it."""
+        made = super().run_node(n)
+        if n.name in self.wanted and isinstance(made, Tensor):
+            self.kept[n.name] = made.clone()
+        return made
+
+
+def _cloned(values: Any) -> Any:
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor.clone(), values)
+
+
+def _key(layer: FusedLayer, x: Tensor, residual: Tensor | None, activation: str) -> Any:
+    """What the time of a place depends on."""
+    geometry = (layer.padding, layer.stride, layer.dilation, layer.groups) if isinstance(layer, nn.Conv2d) else ()
+    order = layer.weight.stride(), x.stride(), None if residual is None else residual.stride()
+    sizes = tuple(layer.weight.shape), layer.bias is None, tuple(x.shape)
+    place = str(x.dtype), str(x.device), torch.get_num_threads()
+    return type(layer).__name__, activation, geometry, order, sizes, place

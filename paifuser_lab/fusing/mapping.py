@@ -1,0 +1,163 @@
+"""Which places of a model run as one: found, tried both ways, chosen, written down; and the same again from what was written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+
+from ..errors import StepError
+from ..folding import fold, plan_fold
+from ..graph import observe
+from ..host import host_facts
+from ..progress import progress
+from ..records import Fusion, FusionMap
+from ..records.fusion_map import Standing
+from ..workload import Derived, Workload, running, workload_of
+from .activation import NONE
+from .blocks import Rewriting, rewrite
+from .judging import Judge, Times, Verdict
+from .layers import make_apart, make_fused, way_of
+from .places import Place, find_places
+from .scouting import scout
+
+TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
+Picked = Callable[[list[str]], set[str]]  # some of the places
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which places are to be one, by the names of their layers: those of `wanted`, but for `off`; of `on`, even where that is slower."""
+
+    wanted: Picked = set
+    off: Picked = lambda places: set()
+    on: Picked = lambda places: set()
+
+
+@dataclass
+class Fused:
+    """What was made of a model."""
+
+    fusions: FusionMap
+    folded: list[tuple[str, str]] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)
+    blocks: dict[str, Rewriting] = field(default_factory=dict)
+
+    @property
+    def remembered(self) -> dict[str, Any]:
+        """What is needed to do it again without choosing."""
+        return {
+            "map": self.fusions.model_dump(mode="json"),
+            "folded": [list(pair) for pair in self.folded],
+            "layers": self.layers,
+            "blocks": {block: how.data for block, how in self.blocks.items()},
+        }
+
+
+def fusions(subject: Workload | Derived, *, should_stop: Callable[[], bool] = lambda: False) -> FusionMap:
+    """What could run as one in a model: tried on its example inputs, timed, and nothing changed."""
+    work = workload_of(subject)
+    own = work.copied()
+    return fuse(own.model.eval(), work, Choice(), should_stop).fusions
+
+
+def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable[[], bool] = lambda: False) -> Fused:
+    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first."""
+    inputs = work.inputs.clone()
+    call = lambda: inputs.clone()(model)
+    with running(model):
+        folded = list(plan_fold(model, observe(model, call)).pairs)
+        fold(model, folded)
+        found = find_places(model, scout(model, call))
+        layers = [place.layer for place in found.places if place.can_be]
+        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers)
+        for layer in layers:
+            make_fused(model.get_submodule(layer))
+        with progress("fusing", len(layers)) as shown:
+            judge = Judge(model, found, _tolerance(model), shown, _times_of(work), should_stop)
+            judge.rewrite(layers)
+            verdicts = judge.run(call)
+    norms = dict(folded)
+    told = [_told(model, place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places]
+    fused = {one.place for one in told if one.standing == "fused"}
+    for layer in set(layers) - fused:
+        make_apart(model.get_submodule(layer))
+    blocks = judge.rewrite(fused)
+    return Fused(FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told)), folded, sorted(fused), blocks)
+
+
+def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
+    """Let the same places run as one; nothing is measured."""
+    names = {name for name, _ in model.named_modules()}
+    known = [*(name for pair in remembered["folded"] for name in pair), *remembered["layers"], *remembered["blocks"]]
+    if missing := [name for name in known if name not in names]:
+        raise StepError(f"there is no layer '{missing[0]}', which ran as one with others in the model that was saved")
+    fold(model, remembered["folded"])
+    for layer in remembered["layers"]:
+        make_fused(model.get_submodule(layer))
+    for block, how in remembered["blocks"].items():
+        rewrite(model.get_submodule(block), Rewriting.of_data(how))
+
+
+def _told(
+    model: nn.Module, place: Place, verdict: Verdict | None, norms: dict[str, str],
+    wanted: Collection[str], off: Collection[str], on: Collection[str],
+) -> Fusion:  # fmt: skip
+    """A place as the map has it."""
+    standing, reason = _standing(place, verdict, wanted, off, on)
+    layer = model.get_submodule(place.layer)
+    way = way_of(layer, has_residual=place.has_residual, activation=place.activation) if place.can_be else ""
+    parts = [place.kind, *(["batch-norm"] if place.layer in norms else []), *(["residual"] if place.has_residual else [])]
+    parts += [] if place.activation == NONE else [place.activation]
+    seen = verdict or Verdict()
+    passes = place.has_residual + (place.activation != NONE)
+    own = tuple(one for one in (norms.get(place.layer),) if one)
+    return Fusion(
+        layers=(place.layer, *own, *(one for one in place.modules if one not in own)),
+        pattern=" + ".join(parts),
+        runs=way if standing == "fused" else "",
+        standing=standing,
+        reason=reason,
+        saved_bytes=2 * passes * seen.answer_bytes if passes and seen.answer_bytes else None,
+        apart_ms=seen.apart_ms,
+        fused_ms=seen.fused_ms,
+        error=seen.error,
+    )
+
+
+def _standing(
+    place: Place, verdict: Verdict | None, wanted: Collection[str], off: Collection[str], on: Collection[str]
+) -> tuple[Standing, str]:
+    if not place.can_be:
+        return "apart", place.reason
+    if verdict is None:
+        return "apart", "it is called in a way in which it could not be tried"
+    if verdict.reason:
+        return "apart", verdict.reason
+    if place.layer in off:
+        return "off", place.reason
+    if place.layer not in wanted and place.layer not in on:
+        return "off", "it was not among the layers that were asked for"
+    is_slower = verdict.apart_ms is not None and verdict.fused_ms is not None and verdict.fused_ms > verdict.apart_ms
+    return ("slower" if is_slower and place.layer not in on else "fused"), place.reason
+
+
+_kept: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()
+
+
+def _times_of(work: Workload) -> Times:
+    """What was timed is not timed again when a place is switched, so that the map stays the same."""
+    return _kept.setdefault(work, {})
+
+
+def _tolerance(model: nn.Module) -> float:
+    halves = (torch.bfloat16, torch.float16)
+    return TOLERANCE_OF_HALVES if any(one.dtype in halves for one in model.parameters()) else TOLERANCE
+
+
+def _machine(work: Workload) -> str:
+    return torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name

@@ -1,0 +1,109 @@
+"""Where layers of a model can be run as one, what became of each place, and what it brings."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from .record import Record
+from .tables import html_table, text_table
+from .text import counted, readable_bytes
+
+Standing = Literal["fused", "slower", "off", "apart"]
+WORDS: dict[Standing, str] = {
+    "fused": "runs as one",
+    "slower": "would be slower as one, so it stays apart",
+    "off": "switched off",
+    "apart": "cannot be one",
+}
+
+
+class Fusion(Record):
+    """One place: layers that follow each other, and what runs in their stead where they are one."""
+
+    layers: tuple[str, ...] = Field(min_length=1, description="in the order in which they run; the first names the place")
+    pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
+    runs: str = Field(
+        default="", description="what runs in their stead, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does"
+    )
+    standing: Standing = "fused"
+    reason: str = Field(default="", description="a sentence: why it stays apart, or why what follows does, where that is so")
+    saved_bytes: int | None = Field(default=None, description="what no longer goes through memory at each call")
+    apart_ms: float | None = Field(default=None, description="a call of these layers as they were; None where it was not timed")
+    fused_ms: float | None = Field(default=None, description="a call of what runs in their stead, timed in turn with the former")
+    error: float | None = Field(default=None, description="relative L2 distance of its answer from that of the layers apart")
+
+    @property
+    def place(self) -> str:
+        """The layer that names it."""
+        return self.layers[0]
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast the place is as one, where both were timed."""
+        return self.apart_ms / self.fused_ms if self.apart_ms and self.fused_ms else None
+
+    @property
+    def can_switch(self) -> bool:
+        """Whether a person can turn it on or off."""
+        return self.standing != "apart"
+
+
+class FusionMap(Record):
+    """Every place of a model, those that cannot be fused too, in the order in which they run."""
+
+    workload: str
+    machine: str = Field(description="where the times were taken, and what what runs was chosen for")
+    fusions: tuple[Fusion, ...] = ()
+
+    @property
+    def saved_ms(self) -> float:
+        """What the places that are fused save of a call, each timed by itself."""
+        return sum(one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms)
+
+    @property
+    def fused(self) -> tuple[Fusion, ...]:
+        """The places that run as one."""
+        return tuple(one for one in self.fusions if one.standing == "fused")
+
+    def at(self, layer: str) -> Fusion | None:
+        """The place that a layer belongs to."""
+        return next((one for one in self.fusions if layer in one.layers), None)
+
+    @property
+    def summary(self) -> str:
+        """How many places there are of each standing, in a sentence."""
+        counts = {standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS}
+        told = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
+        told += [f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])]
+        return ", ".join(told) + "."
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a place."""
+        return [
+            {
+                "layers": " + ".join(one.layers),
+                "pattern": one.pattern,
+                "runs": one.runs or "–",
+                "standing": one.reason or WORDS[one.standing],
+                "saves": "–" if one.saved_bytes is None else readable_bytes(one.saved_bytes),
+                "times as fast": "–" if one.speedup is None else f"{one.speedup:.2f} ×",
+                "error": "–" if one.error is None else f"{one.error:.1e}",
+            }
+            for one in self.fusions
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT)])
+
+    def __repr__(self) -> str:
+        return f"FusionMap({self.summary})"
+
+    def _repr_html_(self) -> str:
+        fused = {" + ".join(one.layers) for one in self.fused}
+        return html_table((f"{self.workload}: {self.summary}",), self.table(), _TEXT, lambda row: row["layers"] in fused)
+
+
+_SHORT: dict[Standing, str] = {"slower": "apart as slower", "off": "switched off", "apart": "that cannot be fused"}
+_TEXT = ("layers", "pattern", "runs", "standing")
