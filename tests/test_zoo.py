@@ -46,7 +46,7 @@ def test_full_models_have_the_well_known_number_of_parameters(name: str, count: 
     assert sum(parameter.numel() for parameter in model.parameters()) == count
 
 
-@pytest.mark.parametrize("name", ["yolo", "unet", "segnet"])
+@pytest.mark.parametrize("name", ["yolo", "unet", "segnet", "segvit"])
 def test_the_house_models_are_small(name: str) -> None:
     with torch.device("meta"):
         model = zoo.build(name).model
@@ -146,7 +146,7 @@ def test_an_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_a_name_like_no_other_lists_them_all() -> None:
-    with pytest.raises(UnknownModelError, match=r"choose one of resnet18, .*unet-streets"):
+    with pytest.raises(UnknownModelError, match=r"choose one of resnet18, .*segvit-maps-256"):
         zoo.build("qqqq")
 
 
@@ -192,6 +192,17 @@ def test_a_shifted_window_does_not_see_across_the_edge() -> None:
     assert mask.shape == (4, 4, 4)
     assert (mask[0] == 0).all()
     assert (mask[3] == 0).sum() == 4
+
+
+def test_segvit_takes_images_of_every_size_and_each_token_knows_its_place() -> None:
+    model = zoo.build("segvit-tiny").model
+    flat = torch.zeros(1, 3, 32, 48)
+    with torch.no_grad():
+        scores = model(flat)
+    assert scores.shape == (1, 7, 32, 48)
+    patches = scores.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3)[0].flatten(0, 1)
+    apart = torch.cdist(patches, patches) + torch.eye(len(patches))
+    assert apart.min() > 1e-3
 
 
 def assert_same_weights(one: torch.nn.Module, other: torch.nn.Module) -> None:

@@ -6,13 +6,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from paifuser_lab import zoo
 from paifuser_lab.errors import WorkloadError
-from paifuser_lab.zoo import cache, data, metrics, streets, training
+from paifuser_lab.zoo import cache, data, maps, metrics, streets, training
 
 QUICK = "resnet18-digits-tiny"
 
@@ -65,6 +68,31 @@ def test_the_full_digits_model_is_right_more_than_97_times_in_100(cache_folder: 
 @pytest.mark.parametrize("name", ["segnet-streets", "unet-streets"])
 def test_the_street_models_learn(name: str, cache_folder: Path) -> None:
     assert score(zoo.build(name)) > 0.6
+
+
+@pytest.mark.slow
+def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained(cache_folder: Path) -> None:
+    parts = zoo.build("segvit-maps")
+    right = score(parts)
+    assert right > 0.85
+    assert looking_only_near(parts) < right / 2
+    larger = zoo.build("segvit-maps-256", on_epoch=lambda *_: pytest.fail("trained again"))
+    assert_same_weights(parts.model, larger.model)
+    assert score(larger) > 0.85
+
+
+def looking_only_near(parts: zoo.Parts, reach: int = 64) -> float:
+    """What is left of the metric where no token sees another that is further away, in their order, than `reach`."""
+
+    class Near(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.nn.functional.scaled_dot_product_attention:
+                place = torch.arange(args[0].shape[2])
+                return func(*args, attn_mask=(place[:, None] - place).abs() <= reach)
+            return func(*args, **(kwargs or {}))
+
+    with Near():
+        return score(parts)
 
 
 def test_training_leaves_the_callers_random_numbers_alone() -> None:
@@ -143,6 +171,8 @@ def test_digits_are_split_alike_for_every_digit() -> None:
 def test_batches_are_of_equal_size() -> None:
     for part in data.digits(batch=50):
         assert {inputs.shape for inputs, _ in part} == {(50, 1, 32, 32)}
+    for part in data.maps(train=4, test=8, batch=4, side=32):
+        assert {target.shape for _, target in part} == {(4, 32, 32)}
     for part in data.streets(train=10, test=8, batch=4, side=32):
         assert {inputs.shape for inputs, _ in part} == {(4, 3, 32, 32)}
         assert {target.shape for _, target in part} == {(4, 32, 32)}
@@ -159,6 +189,50 @@ def test_streets_are_the_same_every_time_and_show_every_class() -> None:
     assert (images == again).all()
     assert set(labels.ravel().tolist()) == set(range(len(streets.CLASSES)))
     assert not (images == streets.scenes(20, seed=4)[0]).all()
+
+
+def test_maps_are_the_same_every_time_and_show_every_class() -> None:
+    images, labels = maps.sheets(20, side=32, seed=3)
+    assert (images == maps.sheets(20, side=32, seed=3)[0]).all()
+    assert set(labels.ravel().tolist()) == set(range(len(maps.CLASSES)))
+    assert not (images == maps.sheets(20, side=32, seed=4)[0]).all()
+
+
+@pytest.mark.parametrize("side", [32, 64, 100])
+def test_whoever_reads_the_legend_of_a_map_knows_every_place(side: int) -> None:
+    for image, labels in zip(*maps.sheets(12, side=side, seed=1), strict=True):
+        is_land = labels != maps.LEGEND
+        far = np.abs(image[:, None] - read_legend(image, labels)[..., None, None]).sum(axis=0)
+        assert (far.argmin(axis=0) == labels)[is_land].mean() > 0.93
+
+
+def test_the_colour_of_a_place_on_a_map_alone_tells_nothing() -> None:
+    images, labels = maps.sheets(400, side=32, seed=2)
+    is_land = labels != maps.LEGEND
+    bins = (images * 3.999).astype(int).transpose(0, 2, 3, 1)[is_land] @ (16, 4, 1)
+    table = np.zeros((64, len(maps.KINDS)))
+    np.add.at(table, (bins, labels[is_land]), 1)
+    assert table.max(axis=1).sum() / table.sum() < 0.35
+
+
+def read_legend(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The colour of each kind, (channels, kinds): which swatch has which pattern is read off where its light goes down."""
+    rows, columns = (np.flatnonzero((labels == maps.LEGEND).any(axis=axis)) for axis in (1, 0))
+    side = len(rows)
+    colours = np.zeros((3, len(maps.KINDS)))
+    for start in columns[::side]:
+        swatch = image[:, rows[0] : rows[0] + side, start : start + side]
+        light = swatch.sum(axis=0)
+        inks = [maps.pattern(kind, side) for kind in range(len(maps.KINDS))]
+        kind = int(np.argmax([light[~ink].mean() - light[ink].mean() for ink in inks]))
+        colours[:, kind] = swatch[:, ~inks[kind]].mean(axis=1)
+    return colours
+
+
+def test_a_map_without_room_for_its_legend_is_refused() -> None:
+    for side in (28, 34):
+        with pytest.raises(WorkloadError, match="multiple of 4 from 32 on"):
+            data.maps(side=side)
 
 
 def test_mean_iou_is_right_on_a_case_worked_by_hand() -> None:

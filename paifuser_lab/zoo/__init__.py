@@ -3,9 +3,9 @@
     convolutional      resnet.py  mobilenet.py  convnext.py
     attention          vit.py  swin.py  bert.py
     detection          yolo.py
-    segmentation       unet.py  segnet.py
+    segmentation       unet.py  segnet.py  segvit.py
     trained here       trained.py (what is learned from what), training.py (the loop), cache.py (weights kept on disk)
-    data and metrics   data.py  streets.py  metrics.py
+    data and metrics   data.py  streets.py  maps.py  metrics.py
     shared             parts.py (what a workload is made of), weights.py (seeded, plausible weights)
 
 A new model is one new file and one line in `_MODELS`. The file holds a function for the model and one for its tiny
@@ -37,9 +37,18 @@ _MODELS = {
     "yolo": "yolo",
     "unet": "unet",
     "segnet": "segnet",
+    "segvit": "segvit",
 }
 _TINY = {f"{name}-tiny": module for name, module in _MODELS.items()}
-_TRAINED = ("resnet18-digits", "resnet18-digits-tiny", "resnet18-hard-digits", "segnet-streets", "unet-streets")
+_TRAINED = (
+    "resnet18-digits",
+    "resnet18-digits-tiny",
+    "resnet18-hard-digits",
+    "segnet-streets",
+    "unet-streets",
+    "segvit-maps",
+    "segvit-maps-256",
+)
 
 
 def names() -> tuple[str, ...]:

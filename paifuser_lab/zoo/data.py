@@ -1,4 +1,4 @@
-"""Small real data, ready to train on: handwritten digits (from scikit-learn) and painted streets."""
+"""Small real data, ready to train on: handwritten digits (from scikit-learn), painted streets and maps."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from ..errors import WorkloadError
 from .hard_digits import distorted
+from .maps import sheets
 from .parts import Batches
 from .streets import scenes
 
@@ -49,6 +50,13 @@ def streets(*, train: int = 480, test: int = 120, batch: int = 24, side: int = 6
     pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
     learned, truth = (torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1) for part in (pixels, classes))
     return _batches(learned, truth, batch), _batches(pixels[train:], classes[train:], batch)
+
+
+def maps(*, train: int = 64, test: int = 32, batch: int = 8, side: int = 128, seed: int = 0) -> tuple[Batches, Batches]:
+    """Painted maps with a class for every pixel, which the map's legend tells, as (train, test) batches."""
+    images, labels = sheets(train + test, side=side, seed=seed)
+    pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
+    return _batches(pixels[:train], classes[:train], batch), _batches(pixels[train:], classes[train:], batch)
 
 
 def _digit_arrays() -> tuple[Any, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from .metrics import accuracy, mean_iou
 from .parts import Batches, Parts
 from .resnet import BasicBlock, ResNet
 from .segnet import SegNet
+from .segvit import SegViT
 from .training import OnEpoch, train
 from .unet import UNet
 from .weights import RELU_GAIN, initialise, seeded
@@ -30,6 +31,8 @@ class Course:
     metric: Callable[[Callable[..., Any], Batches], float]
     epochs: int
     learning_rate: float
+    lessons: Callable[[], tuple[Batches, Batches]] | None = None  # smaller images to learn from, where the data's are large
+    weights: str = ""  # the course whose weights these are, where it learns none of its own
 
 
 def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -41,12 +44,23 @@ def _digit_resnet(width: int) -> nn.Module:
     return ResNet(BasicBlock, (2, 2, 2, 2), width=width, classes=10, channels=1, small_images=True)
 
 
+_MAPS = Course(
+    partial(SegViT, patch=4, width=64, depth=3, heads=2, classes=7),
+    data.maps,
+    mean_iou,
+    epochs=12,
+    learning_rate=3e-3,
+    lessons=partial(data.maps, train=2048, test=16, batch=16, side=32, seed=1),
+)
+
 _COURSES = {
     "resnet18-digits": Course(partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3),
     "resnet18-digits-tiny": Course(partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3),
     "resnet18-hard-digits": Course(partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3),
     "segnet-streets": Course(partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3),
     "unet-streets": Course(partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3),
+    "segvit-maps": _MAPS,
+    "segvit-maps-256": replace(_MAPS, data=partial(data.maps, train=8, test=8, batch=2, side=256), weights="segvit-maps"),
 }
 
 
@@ -58,7 +72,9 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: 
         initialise(model, gain=RELU_GAIN)
         train_batches, test_batches = course.data()
     if trained:
-        model.load_state_dict(cache.load_or_make(name, seed, lambda: _learn(model, course, train_batches, seed, on_epoch)))
+        model.load_state_dict(
+            cache.load_or_make(course.weights or name, seed, lambda: _learn(model, course, train_batches, seed, on_epoch))
+        )
     return Parts(
         model=model.eval(),
         inputs=_examples(test_batches, batch),
@@ -70,6 +86,8 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: 
 
 
 def _learn(model: nn.Module, course: Course, batches: Batches, seed: int, on_epoch: OnEpoch | None) -> cache.Weights:
+    if course.lessons is not None:
+        batches, _ = course.lessons()
     train(model, batches, cross_entropy, epochs=course.epochs, learning_rate=course.learning_rate, seed=seed, on_epoch=on_epoch)
     return model.state_dict()
 
