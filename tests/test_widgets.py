@@ -142,7 +142,8 @@ def test_the_recipe_can_be_saved_and_copied_and_set_from_python(bench):
 def test_choosing_a_layer_tells_its_facts_and_reasons(bench):
     made = bench()
     made.selected = "norm"
-    assert made.detail["layer"] == "norm" and any(one["step"] == {"fold": {}} for one in made.detail["reasons"])
+    (advised,) = [one for one in made.detail["reasons"] if one["step"] == {"fold": {}}]
+    assert made.detail["layer"] == "norm" and advised["advice"].startswith("fold batch-norm saves about "), "named as its chip"
     made.selected = "no such layer"
     assert made.detail["facts"] == []
 

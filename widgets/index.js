@@ -2,6 +2,7 @@
 
 import { watchConnection } from "./connection.js";
 import { h } from "./dom.js";
+import { isPlainKey } from "./grid_keys.js";
 import { hostOf } from "./host.js";
 
 /**
@@ -11,6 +12,7 @@ import { hostOf } from "./host.js";
 export function rendering(makeView, styleName) {
   return ({ model, el }) => {
     const root = h("div", { class: `pf-panel ${styleName}`, "data-lm-suppress-shortcuts": "true" });
+    root.addEventListener("keydown", keepKey);
     el.append(root);
     const view = makeView(root, hostOf(model), model);
     const show = () => view.show(model.get("data"));
@@ -27,4 +29,9 @@ export function rendering(makeView, styleName) {
       view.destroy?.();
     };
   };
+}
+
+/** A key alone is the panel's own. JupyterLab's command mode asks what has the focus before it sees who suppresses its shortcuts. @param {KeyboardEvent} event */
+function keepKey(event) {
+  if (isPlainKey(event) && !event.shiftKey) event.stopPropagation();
 }

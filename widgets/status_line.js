@@ -5,7 +5,7 @@ import { fresh, h } from "./dom.js";
 /** @typedef {import("./expected.js").Expected} Expected */
 
 /** @type {Record<string, string>} */
-const DOINGS = { profiling: "profiling", applying: "applying", measuring: "measuring against the baseline, in turn", sensing: "looking at", weighing: "looking at", coupling: "looking at", planning: "planning", proving: "measuring" };
+const DOINGS = { profiling: "profiling", applying: "applying", measuring: "measuring against the baseline, in turn", sensing: "looking at", weighing: "looking at", coupling: "looking at", planning: "planning", proving: "measuring", fusing: "looking at", attending: "looking at" };
 
 /** What the keyboard does in the panel, for whoever looks down. */
 const KEY_HINTS = [["↑↓", "layers"], ["←→", "fold"], ["/", "filter"], ["u", "undo"], ["r", "redo"], ["m", "measure again"]];

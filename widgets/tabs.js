@@ -1,10 +1,12 @@
 /** The tabs of the workbench: the layer table first, then whatever views there is data for. */
 
 import { allocation } from "./allocation.js";
+import { attention } from "./attention.js";
 import { comparison } from "./comparison.js";
 import { curve } from "./curve.js";
 import { fresh, h } from "./dom.js";
 import { explanation } from "./explanation.js";
+import { fusion } from "./fusion.js";
 import { hardware } from "./hardware.js";
 import { importance } from "./importance.js";
 import { roofline } from "./roofline.js";
@@ -23,6 +25,8 @@ const TAB_VIEWS = {
   sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
   allocation: { label: "Frontier", make: allocation, isWide: true },
   "importance": { label: "Importance", make: importance, isWide: true },
+  fusion: { label: "Fusion", make: fusion, isWide: true },
+  attention: { label: "Attention", make: attention, isWide: true },
   roofline: { label: "Roofline", make: roofline },
   comparison: { label: "Comparison", make: comparison, isWide: true },
   side_by_side: { label: "Layer by layer", make: sideBySide },

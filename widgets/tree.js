@@ -39,3 +39,10 @@ export function above(parent, row) {
 export function ownName(path, under) {
   return under && path.startsWith(`${under}.`) ? path.slice(under.length + 1) : path;
 }
+
+/** A path in two: what may be shortened where there is no room, and its last parts, which tell it from others. @param {string} path @param {number} kept parts @returns {[string, string]} */
+export function partedPath(path, kept) {
+  const parts = path.split(".");
+  const head = parts.slice(0, Math.max(0, parts.length - kept));
+  return [head.map((part) => `${part}.`).join(""), parts.slice(head.length).join(".")];
+}

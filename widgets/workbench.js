@@ -20,7 +20,8 @@ import { BenchTabs, FIRST_TAB } from "./tabs.js";
 /** @type {Record<string, string>} */
 const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
 
-/** The tab is there before there is anything to see: it is where that is asked for. */
+/** The tabs that are there before there is anything to see: they are where that is asked for. */
+const ASKED_FOR_IN_PLACE = ["sensitivity", "allocation", "importance", "fusion", "attention"];
 const NOT_YET_FOUND = {};
 
 /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
@@ -119,7 +120,7 @@ class Bench {
 
   drawViews() {
     const views = this.model.get("views");
-    this.tabs.show({ sensitivity: NOT_YET_FOUND, importance: NOT_YET_FOUND, allocation: NOT_YET_FOUND, ...views });
+    this.tabs.show({ ...Object.fromEntries(ASKED_FOR_IN_PLACE.map((name) => [name, NOT_YET_FOUND])), ...views });
     this.channels.show(views?.importance);
     this.addColumns();
   }

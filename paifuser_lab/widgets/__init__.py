@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..recipe import Recipe
-from ..records import Allocation, Importance, Record, Sensitivity
+from ..records import Allocation, AttentionCost, Importance, Record, Sensitivity
 from .allocation_panel import AllocationPanel
+from .attention_panel import AttentionPanel
 from .importance_panel import ImportancePanel
 from .panel import Panel
 from .recipe_panel import RecipePanel
@@ -15,10 +16,12 @@ __all__ = ["Panel", "Workbench", "show"]
 
 VIEWS = {
     "Allocation": "allocation",
+    "AttentionCost": "attention",
     "BatchSweep": "curve",
     "Comparison": "comparison",
     "Coupling": "coupling",
     "Explanation": "explanation",
+    "FusionMap": "fusion",
     "Hardware": "hardware",
     "Importance": "importance",
     "MemoryTimeline": "memory",
@@ -39,6 +42,8 @@ def show(record: Record | Recipe) -> Panel:
         return ImportancePanel(record)
     if isinstance(record, Allocation):
         return AllocationPanel(record)
+    if isinstance(record, AttentionCost):
+        return AttentionPanel(record)
     name = type(record).__name__
     if name not in VIEWS:
         raise TypeError(f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe.")

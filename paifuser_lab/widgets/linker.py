@@ -18,7 +18,17 @@ COMMENT = re.compile(
     r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S
 )  # types and their prose are for readers, not for the wire
 CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a type in the middle of a line
-STYLES = ("theme.css", "views.css", "memory.css", "importance.css", "allocation.css", "prediction.css", "groups.css")
+STYLES = (
+    "theme.css",
+    "views.css",
+    "memory.css",
+    "importance.css",
+    "allocation.css",
+    "prediction.css",
+    "groups.css",
+    "fusion.css",
+    "attention.css",
+)
 
 
 @cache

@@ -6,20 +6,35 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ..formats import NAMES
+from ..doors import autocast_obstacle
+from ..formats import AUTOCAST, NAMES
 from ..machine import hardware
 from ..profiler import explain, side_by_side
 from ..quantized import obstacle
 from ..recipe import Recipe
-from ..records import Comparison, Coupling, CutCost, LayerProfile, Measurement, Profile, Record, readable_bytes, readable_count
+from ..records import (
+    Comparison,
+    Coupling,
+    CutCost,
+    FusionMap,
+    LayerProfile,
+    Measurement,
+    Profile,
+    Reason,
+    Record,
+    readable_bytes,
+    readable_count,
+)
 from ..state import State
 from ..workload import Workload
 from .allocating import allocated
+from .attending import attending_now
 from .cuts import cut_shown
+from .fusing import fused_by_recipe, fused_now, map_shown
 from .recipe_panel import chips
 from .wire import packed
 
-CHOICES = ("", *NAMES)
+CHOICES = ("", *NAMES, *AUTOCAST)
 MOST_OFFERS = 4
 LOOKING = {
     "sensing": "how much each layer matters, in seconds",
@@ -27,6 +42,8 @@ LOOKING = {
     "coupling": "which channels go together",
     "planning": "a number format for each layer, in seconds",
     "proving": "what the chosen formats really do, in seconds",
+    "fusing": "what can run as one, in seconds",
+    "attending": "what attention to a part of the keys costs, in seconds",
 }
 
 Reasons = Mapping[str, str | Mapping[str, str]]  # layer → why it can take no format, or format → why not that one
@@ -83,6 +100,8 @@ class Shown:
             "pruned": pruned(state),
             "cut": cut_shown(state),
             "allocated": self._once("allocated", lambda: allocated(state), state.allocation, state.recipe),
+            "fused": fused_now(state),
+            "attending": attending_now(state.recipe),
             "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
@@ -92,6 +111,12 @@ class Shown:
         """What a tab shows of a record, packed once: views are sent again whenever one of them changes."""
         data: dict[str, Any] = self._once(name, lambda: self._stamped(packed(found)), found)
         return data
+
+    def fusions(self, state: State) -> FusionMap | None:
+        """Where layers can run as one, and where they do by the recipe."""
+        did = fused_by_recipe(state)
+        shown: FusionMap | None = self._once("fusions", lambda: map_shown(state.fusions, did), state.fusions, did)
+        return shown
 
     def coupling(self, found: Coupling, cost: CutCost | None) -> dict[str, Any]:
         """The groups of channels, and what fewer of them would cost where that is known."""
@@ -120,14 +145,15 @@ class Shown:
         row = profile.get(layer) or (baseline.get(layer) if baseline else None)
         if row is None:
             return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
-        source = profile if layer in profile else baseline or profile
-        against = baseline if baseline is not None and source is not baseline else None
-        found = explain(source, layer, against=against)
+        if layer in profile:
+            found = explain(profile, layer, against=baseline if baseline is not profile else None)
+        else:  # it went, or an engine runs it: what is known of it is from before, what was done is not
+            found = explain((baseline or profile).model_copy(update={"applied": profile.applied}), layer)
         return {
             "layer": layer,
             "title": found.title,
             "facts": _facts(row),
-            "reasons": [{"sentence": one.sentence, "advice": one.advice, "step": one.step} for one in found.reasons],
+            "reasons": [{"sentence": one.sentence, "advice": _advice(one), "step": one.step} for one in found.reasons],
             "point": {"intensity": row.intensity, "gflops": row.gflops, "ms": row.self_ms, "bound": row.verdict}
             if row.intensity and row.gflops
             else None,
@@ -140,7 +166,8 @@ def obstacles(module: Any) -> str | dict[str, str]:
         return "it has no weights; it computes in the format of what it is given"
     if next(module.children(), None) is not None:
         return {}
-    return {name: why for name in NAMES if (why := obstacle(module, name))}
+    barred = {name: obstacle(module, name) for name in NAMES} | dict.fromkeys(AUTOCAST, autocast_obstacle(module))
+    return {name: why for name, why in barred.items() if why}
 
 
 def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
@@ -196,14 +223,14 @@ def _chips(state: State) -> list[dict[str, Any]]:
 def precisions(state: State) -> dict[str, str]:
     """The number format chosen for each layer by itself."""
     return {
-        layer: name for step in state.recipe for layer, name in step.options.get("layers", {}).items() if step.kind == "precision"
+        layer: name for step in state.recipe if step.kind == "precision" for layer, name in step.options.get("layers", {}).items()
     }
 
 
 def pruned(state: State) -> dict[str, float]:
     """The share of channels that is chosen to be removed from each layer by itself."""
     return {
-        layer: ratio for step in state.recipe for layer, ratio in step.options.get("layers", {}).items() if step.kind == "prune"
+        layer: ratio for step in state.recipe if step.kind == "prune" for layer, ratio in step.options.get("layers", {}).items()
     }
 
 
@@ -250,6 +277,11 @@ def offers(state: State) -> list[dict[str, Any]]:
         for reason in explain(profile).advice[:MOST_OFFERS]
         if reason.step
     ]
+
+
+def _advice(reason: Reason) -> str:
+    """The step as its chip will show it, and what it is worth."""
+    return reason.advised(Recipe([reason.step])[0].label) if reason.step else ""
 
 
 def _is_taken(offered: dict[str, dict[str, Any]], recipe: Recipe) -> bool:

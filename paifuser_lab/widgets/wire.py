@@ -15,9 +15,11 @@ from ..formats import NAMES
 from ..records import (
     Achieved,
     Allocation,
+    AttentionCost,
     Coupling,
     CutCost,
     Estimate,
+    FusionMap,
     Importance,
     LayerProfile,
     MemoryTimeline,
@@ -44,6 +46,10 @@ def packed(record: Record) -> dict[str, Any]:
         return packed_importance(record)
     if isinstance(record, Allocation):
         return packed_allocation(record)
+    if isinstance(record, FusionMap):
+        return packed_fusions(record)
+    if isinstance(record, AttentionCost):
+        return packed_attention(record)
     if isinstance(record, Coupling):
         return packed_coupling(record)
     if isinstance(record, CutCost):
@@ -148,6 +154,44 @@ def packed_allocation(found: Allocation) -> dict[str, Any]:
         "around": [point.around for point in points],
         "counts": [dict(Counter(point.formats.values()).most_common()) for point in points],
         "numbers": {name: _floats(values) for name, values in columns.items()},
+    }
+
+
+def packed_fusions(found: FusionMap) -> dict[str, Any]:
+    """The places in their order; their numbers as float32, where NaN is what was not measured."""
+    places = found.fusions
+    return {
+        "title": f"{found.workload}: what runs as one",
+        "machine": found.machine,
+        "layers": [list(one.layers) for one in places],
+        "pattern": numbered(one.pattern for one in places),
+        "runs": numbered(one.runs for one in places),
+        "standing": numbered(one.standing for one in places),
+        "reason": numbered(one.reason for one in places),
+        "numbers": {
+            name: _floats(getattr(one, name) for one in places) for name in ("apart_ms", "fused_ms", "saved_bytes", "error")
+        },
+    }
+
+
+def packed_attention(found: AttentionCost) -> dict[str, Any]:
+    """The shares as columns, and the error of each layer at each of them, layer after layer; NaN where it cannot take part."""
+    unknown = (math.nan,) * len(found.keeps)
+    return {
+        **found.model_dump(include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"),
+        "title": found.title,
+        "keeps": _exact(found.keeps),
+        "errors": _exact(found.errors),
+        "latency_ms": _exact(found.latency_ms),
+        "values": _exact(found.values),
+        "layer": [row.layer for row in found.layers],
+        "heads": _whole(row.heads for row in found.layers),
+        "queries": _whole(row.queries for row in found.layers),
+        "keys": _whole(row.keys for row in found.layers),
+        "is_causal": _whole(row.is_causal for row in found.layers),
+        "share": _floats(row.share for row in found.layers),
+        "reason": [row.reason for row in found.layers],
+        "layer_errors": _exact(error for row in found.layers for error in (row.errors or unknown)),
     }
 
 

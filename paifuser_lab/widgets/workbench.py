@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ import traitlets
 from ..errors import PaifuserError, WorkloadError, first_line
 from ..progress import is_static
 from ..recipe import Recipe
-from ..records import Allocation, Comparison, Coupling, CutCost, Importance, Profile, Sensitivity
+from ..records import Allocation, AttentionCost, Comparison, Coupling, CutCost, FusionMap, Importance, Profile, Sensitivity
 from ..session import Session
 from ..state import State
 from ..variant import Variant
 from ..workload import Workload
 from .allocating import limits_of, point_at, with_point
-from .importance_panel import pruning
+from .attending import checked_kind, with_attention
+from .choices import with_precision, with_pruning, without
+from .fusing import fused_by_recipe, fused_now, with_all, with_place
 from .panel import Panel
 from .shown import Shown
 from .wire import packed, packed_profile
@@ -120,6 +122,28 @@ class Workbench(Panel):
             check_known("allocation", found.workload, found.formats, self.session.work)
         self.session.show("allocation", found)
 
+    @property
+    def fusions(self) -> FusionMap | None:
+        """Where layers of the model as it is can run as one, where that was looked at; set it to show one that you have."""
+        return self.session.state.fusions
+
+    @fusions.setter
+    def fusions(self, found: FusionMap | None) -> None:
+        if found is not None:
+            check_known("fusion map", found.workload, [layer for one in found.fusions for layer in one.layers], self.session.work)
+        self.session.show("fusions", found)
+
+    @property
+    def attention_cost(self) -> AttentionCost | None:
+        """What attention to a part of the keys costs, where that was looked at; set it to show one that you have."""
+        return self.session.state.attention_cost
+
+    @attention_cost.setter
+    def attention_cost(self, found: AttentionCost | None) -> None:
+        if found is not None:
+            check_known("attention cost", found.workload, [row.layer for row in found.layers], self.session.work)
+        self.session.show("attention_cost", found)
+
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or to measure."""
         return self.session.wait(timeout)
@@ -156,7 +180,7 @@ class Workbench(Panel):
         before = self._viewed[1] if self._viewed else None
         compared = before if state.is_busy else state.comparison  # a tab does not go while somebody reads it
         looked = (state.sensitivity, state.importance, state.coupling, state.cut_cost, state.allocation)
-        viewed = (self._drawn, compared, *looked)
+        viewed = (self._drawn, compared, *looked, state.fusions, fused_by_recipe(state), state.attention_cost)
         if self.views and all(one is other for one, other in zip(self._viewed, viewed, strict=True)):
             return None
         self._viewed = viewed
@@ -173,6 +197,10 @@ class Workbench(Panel):
             views["coupling"] = self.shown.coupling(state.coupling, state.cut_cost)
         if state.allocation is not None:
             views["allocation"] = self.shown.packed("allocation", state.allocation)
+        if (fusions := self.shown.fusions(state)) is not None:
+            views["fusion"] = self.shown.packed("fusion", fusions)
+        if state.attention_cost is not None:
+            views["attention"] = self.shown.packed("attention", state.attention_cost)
         return views | {"hardware": self.shown.hardware}
 
     def _on_selected(self, change: Any = None) -> None:
@@ -208,6 +236,11 @@ class Workbench(Panel):
             "importance": lambda: self.session.look_at("importance"),
             "allocation": lambda: self.session.look_at("allocation", **limits_of(request, self.session.state)),
             "allocate": lambda: self._allocate(request["point"]),
+            "fusion": lambda: self.session.look_at("fusion"),
+            "fuse": lambda: self._fuse(request["place"], is_on=bool(request["is_on"])),
+            "fuse_all": lambda: self.session.set_recipe(with_all(self.recipe, is_on=bool(request["is_on"]))),
+            "attention_cost": lambda: self.session.look_at("attention", kind=checked_kind(request["kind"])),
+            "attention": lambda: self.session.set_recipe(with_attention(self.recipe, self.attention_cost, request)),
             "dismiss": lambda: self.session.tell(None),
             "save": self._save,
             "code": lambda: self._note(code=self.recipe.as_code()),
@@ -220,6 +253,14 @@ class Workbench(Panel):
         """Choose a point of the plan, and have it held against what was predicted."""
         self.session.set_recipe(with_point(self.recipe, point_at(self.allocation, place)))
         self.session.look_at("achieved", place=place)
+
+    def _fuse(self, place: str, *, is_on: bool) -> None:
+        """Have one place run as one, or no longer."""
+        state = self.session.state
+        found = self.shown.fusions(state)
+        if found is None:
+            raise PaifuserError("Nobody has looked yet at what can run as one; find what can be fused first.")
+        self.session.set_recipe(with_place(state.recipe, found, fused_now(state)["on"], place, is_on=is_on))
 
     def _pruned(self, request: dict[str, Any]) -> Recipe:
         """The recipe with what a threshold removes, judged as the person saw it."""
@@ -257,36 +298,3 @@ def check_known(what: str, of: str, layers: Iterable[str], work: Workload) -> No
         raise WorkloadError(
             f"The {what} of {of} has a layer '{strangers[0]}' that {work.name} has not; give one of the same model."
         )
-
-
-def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
-    """The recipe with a number format for one layer; '' takes the choice back."""
-    if name:
-        return recipe.with_step({"precision": {"layers": {layer: name}}})
-    return without_layers(recipe, "precision", {layer}, alone=("default",))
-
-
-def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
-    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice back."""
-    wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
-    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio", "to"))
-    return recipe.with_step(pruning(wanted, method)) if wanted else recipe
-
-
-def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
-    """The recipe with what was chosen for some layers taken back; a step that says nothing more, not even one of `alone`, goes."""
-    steps: list[Any] = []
-    for step in recipe:
-        options = step.options
-        if step.kind != kind or layers.isdisjoint(options.get("layers", {})):
-            steps.append(step)
-            continue
-        options["layers"] = {key: value for key, value in options["layers"].items() if key not in layers}
-        if options["layers"] or any(name in options for name in alone):
-            steps.append({kind: options})
-    return recipe.of(steps)
-
-
-def without(recipe: Recipe, index: int) -> Recipe:
-    """The recipe without its step of that place."""
-    return recipe.of([step for place, step in enumerate(recipe) if place != index])

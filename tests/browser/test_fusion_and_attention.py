@@ -1,0 +1,178 @@
+"""The workbench's fusion and attention, as a person uses them; each time the Python side is read back."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from browser import jupyterlab
+
+pytestmark = jupyterlab.marks()
+
+NASTY = "<img src=x onerror=alert(1)>"
+OPEN = """
+import json
+from dataclasses import replace
+from pathlib import Path
+import torch
+import paifuser_lab as lab
+from paifuser_lab import looks
+from torch import nn
+from torch.nn import functional as F
+
+looks.KINDS["attention"] = replace(looks.KINDS["attention"], seconds=3.0)
+torch.manual_seed(0)
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, tokens):
+        query, key, value = (part(tokens).unsqueeze(1) for part in (self.query, self.key, self.value))
+        return F.scaled_dot_product_attention(query, key, value).squeeze(1)
+
+class Tokens(nn.Module):
+    def forward(self, image):
+        return image.flatten(2).transpose(1, 2)
+
+body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+model = nn.Sequential()
+model.add_module("NASTY", body)
+model.add_module("tail", nn.Sequential(Tokens(), Attention(), nn.Linear(16, 4)))
+work = lab.Workload(model.eval(), torch.randn(1, 3, 24, 24), name="net")
+bench = lab.Workbench(work, rounds=2, seconds=0.2)
+bench
+""".strip().replace("NASTY", NASTY)
+READ = """
+state = bench.wait(120)
+told = {"steps": [{step.kind: step.options} for step in bench.recipe], "error": state.error, "selected": bench.selected}
+if state.fusions is not None:
+    told["places"] = [one.place for one in state.fusions.fusions]
+    told["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
+if state.variant is not None and state.variant.fusions is not None:
+    told["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
+if state.attention_cost is not None:
+    told["kind"], told["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
+    told["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
+Path("told.json").write_text(json.dumps(told))
+""".strip()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One server and one browser for every test here."""
+    folder = tmp_path_factory.mktemp("fusion")
+    (folder / "notebooks").mkdir()
+    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
+        yield server, browser
+
+
+@contextmanager
+def opened(served, name):
+    """The workbench in a notebook, and a way to read what Python has by now."""
+    server, browser = served
+    folder = server.folder / name
+    jupyterlab.write_notebook(folder / "live.ipynb", [OPEN, READ])
+    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
+        shown.run_all(timeout_s=120)
+
+        def read():
+            (folder / "told.json").unlink()
+            shown.run_cell(1, timeout_s=120)
+            return json.loads((folder / "told.json").read_text())
+
+        panel = shown.page.locator(".pf-panel").first
+        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
+        yield shown, panel, read
+        assert shown.errors() == [] and shown.strangers == []
+        assert shown.page.locator("img[src=x]").count() == 0
+
+
+def keep(shown, name):
+    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+        shown.page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(served):
+    with opened(served, "fusion") as (shown, panel, read):
+        panel.get_by_role("tab", name="Fusion").click()
+        page = panel.get_by_role("tabpanel", name="Fusion")
+        page.get_by_role("button", name="Find what can be fused").click()
+        told = read()
+        assert told["error"] is None and f"{NASTY}.0" in told["switchable"]
+        switches = page.get_by_role("switch")
+        assert switches.count() == len(told["places"])
+        chips = panel.get_by_label("recipe, in the order in which it is applied")
+        page.get_by_role("switch", name=f"fuse {NASTY}.0").click()
+        chips.get_by_text("fuse", exact=True).wait_for(timeout=20_000)
+        told = read()
+        assert (
+            told["error"] is None and told["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"] and told["selected"] == f"{NASTY}.0"
+        )
+        is_on = page.get_by_role("switch", name=f"fuse {NASTY}.0").get_attribute("aria-checked")
+        assert is_on == str(told["did"][f"{NASTY}.0"] == "fused").lower(), "what was done is what is shown"
+        keep(shown, "fusion-switched")
+        panel.get_by_role("button", name="Undo").click()
+        chips.get_by_text("fuse", exact=True).wait_for(state="detached", timeout=20_000)
+        assert read()["steps"] == []
+        page.get_by_role("switch", checked=True).first.wait_for(state="detached", timeout=10_000)
+        grid = page.get_by_role("grid")
+        grid.focus()
+        shown.page.keyboard.press("Home")
+        shown.page.keyboard.press("ArrowDown")
+        shown.page.keyboard.press("Enter")
+        place = told["places"][1]
+        fused = chips.get_by_text("fuse", exact=True)
+        if place in told["switchable"]:
+            fused.wait_for(timeout=20_000)
+        told = read()
+        assert told["selected"] == place and [step["fuse"]["layers"] for step in told["steps"]] in ([], [[place]])
+        page.get_by_label("filter layers").fill("conv")
+        assert 0 < page.get_by_role("switch").count() <= len(told["places"])
+        page.get_by_label("filter layers").fill("")
+        everything = page.get_by_role("button", name="Fuse all that gain")
+        if everything.get_attribute("aria-disabled") == "false":  # else all that gain here are fused already
+            everything.click()
+            page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(timeout=20_000)
+            told = read()
+            assert told["steps"][-1]["fuse"] == {} and told["error"] is None
+        if told["steps"]:
+            page.get_by_role("button", name="Fuse none").click()
+            fused.wait_for(state="detached", timeout=20_000)
+        assert read()["steps"] == []
+
+
+def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becomes_a_step(served):
+    with opened(served, "attention") as (shown, panel, read):
+        panel.get_by_role("tab", name="Attention").click()
+        page = panel.get_by_role("tabpanel", name="Attention")
+        page.get_by_label("kind of attention").select_option("block")
+        page.get_by_role("button", name="Find what attention costs").click()
+        told = read()
+        assert told["error"] is None and told["kind"] == "block" and told["layers"] == ["tail.1"]
+        slider = page.get_by_role("slider", name="share of the keys that is kept")
+        assert slider.get_attribute("aria-valuetext").startswith("100 % of the keys kept")
+        slider.focus()
+        shown.page.keyboard.press("ArrowLeft")
+        shown.page.keyboard.press("ArrowLeft")
+        share = told["keeps"][2]
+        assert slider.get_attribute("aria-valuetext").startswith(f"{100 * share:g} % of the keys kept")
+        keep(shown, "attention-slid")
+        page.get_by_role("checkbox", name="tail.1 takes part").uncheck()
+        button = page.get_by_role("button", name="of the keys")
+        assert button.get_attribute("aria-disabled") == "true", "no layer takes part"
+        page.get_by_role("checkbox", name="tail.1 takes part").check()
+        button.click()
+        chip = panel.get_by_label("recipe, in the order in which it is applied").get_by_text("attention").first
+        chip.wait_for(timeout=20_000)
+        told = read()
+        assert told["error"] is None and told["steps"] == [{"attention": {"kind": "block", "keep": share}}]
+        page.get_by_role("button", name=f"Keeps {100 * share:g} %").wait_for(timeout=10_000)
+        keep(shown, "attention-kept")
+        panel.get_by_role("button", name="Undo").click()
+        chip.wait_for(state="detached", timeout=20_000)
+        assert read()["steps"] == []

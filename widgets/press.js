@@ -1,0 +1,10 @@
+/** A button that says what it would do, whether it may be pressed, and whether it was. */
+
+import { fresh, set } from "./dom.js";
+
+/** A button that may not be pressed keeps the focus. @param {HTMLElement} button @param {boolean} can @param {boolean} isAsked @param {string} [label] */
+export function showPress(button, can, isAsked, label) {
+  if (label !== undefined) fresh(button, label);
+  button.classList.toggle("pf-asked", isAsked);
+  set(button, { "aria-disabled": String(!can) });
+}
