@@ -29,7 +29,9 @@ from .variant import Variant, apply
 from .workload import Workload
 
 if TYPE_CHECKING:
+    from .attending import attention_cost
     from .figures import figure
+    from .fusing import fusions
     from .planner import plan
     from .profiler import profile
     from .saliency import importance, sensitivity
@@ -54,8 +56,10 @@ __all__ = [
     "Workbench",
     "Workload",
     "apply",
+    "attention_cost",
     "compare",
     "figure",
+    "fusions",
     "gradually",
     "hardware",
     "importance",
@@ -70,7 +74,9 @@ __all__ = [
 ]
 
 _LAZY = {
+    "attention_cost": "attending",
     "figure": "figures",
+    "fusions": "fusing",
     "gradually": "schedules",
     "importance": "saliency",
     "plan": "planner",

@@ -13,6 +13,7 @@ import typer
 
 from ._assets import asset, own_notebook
 from .bench.commands import bench
+from .bench.tune_kernels import tune_kernels
 from .errors import PaifuserError
 from .terminal import console, escaped, print_table
 
@@ -23,6 +24,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(bench, name="bench")
+app.command("tune-kernels")(tune_kernels)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]

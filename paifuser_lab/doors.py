@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 from .errors import StepError
 from .formats import AUTOCAST, FLOATS
 
+UNMULTIPLIED = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag, nn.PReLU)
+
 
 def convert(module: nn.Module, *, inside: str, outside: str, original: str, apart: Collection[nn.Module] = ()) -> None:
     """Put a module into a format; its inputs follow at its door, and its answers go back to the format outside.
@@ -45,8 +47,22 @@ def _move(module: nn.Module, dtype: torch.dtype, apart: Collection[int]) -> None
             one._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False)  # type: ignore[no-untyped-call]
 
 
+def autocast_obstacle(layer: nn.Module) -> str | None:
+    """Why a layer by itself cannot have, or does not mind, autocast; None where it may."""
+    device = _device_type(layer)
+    if not torch.amp.is_autocast_available(device):
+        return f"torch has no autocast on {device}"
+    if isinstance(layer, UNMULTIPLIED):
+        return f"autocast is for what multiplies matrices, and leaves a {type(layer).__name__} in fp32"
+    return None
+
+
+def _device_type(module: nn.Module) -> str:
+    return next((one.device.type for one in module.parameters()), "cpu")
+
+
 def _device_of(module: nn.Module, name: str) -> str:
-    device = next((one.device.type for one in module.parameters()), "cpu")
+    device = _device_type(module)
     if not torch.amp.is_autocast_available(device):
         raise StepError(f"{name}: torch has no autocast on {device}; choose bf16 or fp16, which convert the weights.")
     return device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -39,8 +39,16 @@ def pair_of(found: Any, device: torch.device, what: str, place: int) -> tuple[In
     """A batch as inputs and target, on the device."""
     if not isinstance(found, tuple | list) or len(found) != 2:
         raise StepError(f"batch {place} of the {what} is a {_kind(found)}; let it be (inputs, target).")
-    target = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), found[1])
-    return Inputs.of(found[0]).map(lambda tensor: tensor.to(device)), target
+    return on_device(found, device)
+
+
+def on_device(pair: Sequence[Any], device: torch.device) -> tuple[Inputs, Any]:
+    """Inputs and target on the device, as tensors that gradients can be found with, wherever they were made."""
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor.to(device).clone() if tensor.is_inference() else tensor.to(device)
+
+    return Inputs.of(pair[0]).map(moved), pytree.tree_map_only(Tensor, moved, pair[1])
 
 
 def is_list(source: Any) -> bool:

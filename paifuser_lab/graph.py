@@ -86,6 +86,8 @@ def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes operators down; keeps every tensor alive for the run, so that no number is given twice."""
 
+    wants_parts = True  # layers that run as one are to run apart
+
     def __init__(self, layers: list[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.layers = layers

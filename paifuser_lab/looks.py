@@ -6,12 +6,14 @@ A look hands out what it finds as it finds it, by the name under which the state
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import saliency
+from . import fusing, saliency
+from .attending import attention_cost
 from .coupling import couple, cut_cost
-from .errors import MeasureError
+from .errors import MeasureError, StoppedError
 from .planner import achieved, plan_precision
 from .planner.precision.planning import FORMATS, GUIDE
 from .state import Status
@@ -90,6 +92,17 @@ def _achieved(look: Look) -> Iterator[Found]:
     yield {"allocation": achieved(look.work, plan, seconds=look.seconds, **ours)}
 
 
+def _fusion(look: Look) -> Iterator[Found]:
+    """What could run as one, of the model as it is; one that is stopped before all is timed tells nothing."""
+    with suppress(StoppedError):
+        yield {"fusions": fusing.fusions(look.work, should_stop=look.should_stop)}
+
+
+def _attention(look: Look) -> Iterator[Found]:
+    """What attention to a part of the keys costs, in the kind that `options` say."""
+    yield {"attention_cost": attention_cost(look.work, seconds=look.seconds, should_stop=look.should_stop, **look.options)}
+
+
 @dataclass(frozen=True)
 class Kind:
     """One thing to look at: what the state is called meanwhile, for how many seconds unless somebody says, and how it is found."""
@@ -105,5 +118,16 @@ KINDS = {
     "coupling": Kind("coupling", 5.0, _coupling),
     "allocation": Kind("planning", 60.0, _allocation),
     "achieved": Kind("proving", 4.0, _achieved),
+    "fusion": Kind("fusing", 10.0, _fusion),
+    "attention": Kind("attending", 20.0, _attention),
 }
-FINDS = ("sensitivity", "importance", "coupling", "cut_cost", "allocation", "judged")  # as the state calls them
+FINDS = (
+    "sensitivity",
+    "importance",
+    "coupling",
+    "cut_cost",
+    "allocation",
+    "fusions",
+    "attention_cost",
+    "judged",
+)  # as the state calls them

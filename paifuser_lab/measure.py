@@ -19,10 +19,10 @@ import numpy
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.flop_counter import FlopCounterMode
 
 from .errors import MeasureError
 from .machine import threads
+from .multiply_adds import counter
 
 TURN_S = 0.03
 MOST_CALLS_A_TURN = 50
@@ -143,10 +143,10 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
 
 
 def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
-    """Floating-point operations of one call, as torch's own counter counts them (two a multiply-add)."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+    """Floating-point operations of one call: convolutions, matrix products, attention and torch's fused layers, two a multiply-add."""
+    with counter() as counted, torch.no_grad():
         run(module)
-    return int(counter.get_total_flops())
+    return int(counted.get_total_flops())
 
 
 def output_error(reference: Any, output: Any) -> tuple[float, float]:

@@ -11,9 +11,10 @@ from .folder import is_folder
 from .loading import load as load_by_name
 from .loading import models
 from .variant import Variant
-from .workload import Workload
+from .workload import Workload, outside_inference
 
 
+@outside_inference
 def load(
     name: str | Path,
     *,

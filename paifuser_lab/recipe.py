@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -128,7 +129,7 @@ class Recipe:
             if old.kind == new.kind and (joined := old.joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
-        place = len(steps) - (1 if steps and steps[-1].is_last and not new.is_last else 0)
+        place = len(steps) - sum(_order(one) > _order(new) for one in steps)
         return self.of((*steps[:place], new, *steps[place:]))
 
     @overload
@@ -189,7 +190,7 @@ def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
     key = tuple(part for part in first["loc"] if isinstance(part, str | int))
     name = ".".join(map(str, key))
     if first["type"] == "extra_forbidden":
-        allowed = ", ".join(step.model_fields)
+        allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
         return _StepProblem(f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key))
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return _StepProblem(f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}", (step.kind, *key))
@@ -252,3 +253,11 @@ def _check_order(steps: tuple[Step, ...]) -> None:
     for step in steps[:-1]:
         if step.is_last:
             raise RecipeError(f"'{step.kind}' stands before other steps; nothing can be changed after it, so put it last.")
+    for step, after in pairwise(steps):
+        if _order(step) > _order(after):
+            raise RecipeError(f"'{step.kind}' stands before '{after.kind}', which changes layers; put '{after.kind}' before it.")
+
+
+def _order(step: Step) -> int:
+    """Steps that change layers in any order, then those that take them as they are, then what is last."""
+    return 2 if step.is_last else 1 if step.is_late else 0

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .recipe import Recipe
-from .records import Allocation, Comparison, Coupling, CutCost, Importance, Profile, Sensitivity
+from .records import Allocation, AttentionCost, Comparison, Coupling, CutCost, FusionMap, Importance, Profile, Sensitivity
 from .variant import Variant
 
-Status = Literal["idle", "applying", "measuring", "profiling", "sensing", "weighing", "coupling", "planning", "proving"]
+Status = Literal[
+    "idle", "applying", "measuring", "profiling", "sensing", "weighing", "coupling", "planning", "proving", "fusing", "attending"
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class State:
     coupling: Coupling | None = None  # of the model as it is, as is the cost
     cut_cost: CutCost | None = None
     allocation: Allocation | None = None
+    fusions: FusionMap | None = None  # of the model as it is, as is the cost of attention
+    attention_cost: AttentionCost | None = None
     judged: Sensitivity | None = None  # that a plan of formats was guided by
     status: Status = "idle"
     done: int = 0

@@ -28,10 +28,10 @@ from .measure import output_error
 from .progress import progress
 from .quantized import QuantizedLayer
 from .recipe import Recipe
-from .records import Measurement, Record, SavedModel, SavedStep, StepReport
+from .records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
 from .steps import Draft, Step
 from .weights import answer_hash, parameter_count, weights_bytes, weights_hash
-from .workload import Workload, running
+from .workload import Workload, outside_inference, running
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine's, for what is kept
@@ -56,6 +56,12 @@ class Variant:
         """What the steps said they did."""
         return tuple(note for report in self.reports for note in report.notes)
 
+    @cached_property
+    def fusions(self) -> FusionMap | None:
+        """Which places run as one, where a step `fuse` looked for them."""
+        found = [told["map"] for step, told in zip(self.recipe, self.remembered, strict=True) if step.kind == "fuse"]
+        return FusionMap.model_validate(found[-1]) if found else None
+
     @property
     def has_own_threads(self) -> bool:
         """Whether a backend fixed the number of threads; otherwise it runs with as many as torch is set to."""
@@ -71,6 +77,7 @@ class Variant:
         """The variant as a workload, for every tool that looks at one; what an engine runs cannot be seen into."""
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None
+        derived.applied = (*self.work.applied, *({step.kind: step.options} for step in self.recipe))
         derived.model = self.module if type(self.model) is Engine else self.model
         derived.name = f"{self.work.name} · {self.recipe.label}"
         return derived
@@ -97,6 +104,7 @@ class Variant:
         return Path(folder)
 
     @classmethod
+    @outside_inference
     def load(cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, **chosen: Any) -> Variant:
         """The variant that a folder holds: of `work` where it is given, else of the original built by the name in the folder.
 
@@ -149,6 +157,7 @@ class Variant:
         return f"Variant({self.work.name}: {self.recipe.label})"
 
 
+@outside_inference
 def apply(work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None) -> Variant:
     """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change.
 

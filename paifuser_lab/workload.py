@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from .errors import ForwardError, WorkloadError, first_line
+from .errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
 from .records import Origin
 
 Loss = Callable[[Any, Any], Tensor]
+Options = dict[str, dict[str, Any]]  # a step's name, and what was chosen for it
 Metric = Callable[[Callable[..., Any], Any], float]
 
 
@@ -93,6 +94,7 @@ class Workload:
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did
+        self.applied: tuple[Options, ...] = ()  # the steps that a recipe changed the model by, where one did
         self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
         _check_materialised(self)
         _check_inputs(self)
@@ -134,10 +136,12 @@ class Workload:
         module = judged if isinstance(judged, nn.Module) else self.model
 
         def predict(batch: Any) -> Any:
-            answer = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(judged)
+            with _told(f"{self.name} fails on its test data", "see that each batch has what the model takes"):
+                answer = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(judged)
             return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), answer)
 
-        with running(module):
+        what = f"metric '{self.metric_name}' of {self.name} fails"
+        with running(module), _told(what, "mend it: it is called as metric(predict, test)"):
             return float(self.metric(predict, self.test))
 
     def to(self, device: str | torch.device) -> Self:
@@ -160,6 +164,17 @@ class Workload:
         return own
 
 
+@contextmanager
+def _told(what: str, remedy: str) -> Iterator[None]:
+    """Whatever the user's code raises is told with what it was called for."""
+    try:
+        yield
+    except PaifuserError:
+        raise
+    except Exception as error:
+        raise MeasureError(f"{what} ({type(error).__name__}: {first_line(error).rstrip('.')}); {remedy}.") from error
+
+
 class Derived(Protocol):
     """What was made from a workload, such as a variant, and can be looked at like one."""
 
@@ -178,6 +193,10 @@ def workload_of(subject: Workload | Derived) -> Workload:
         kind = type(subject).__name__
         raise WorkloadError(f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or lab.load(name).")
     return subject.workload
+
+
+# What was called under torch.inference_mode() and makes models or needs gradients: what it makes is to be trained and changed later.
+outside_inference = torch.inference_mode(False)
 
 
 # One thread runs models at a time: a workbench does so in the background while a cell may do the same, perhaps with the same model. Its

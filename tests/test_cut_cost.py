@@ -11,9 +11,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import Small, images
+from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab._assets import asset
@@ -210,3 +212,20 @@ def test_the_groups_are_shown_by_themselves(monkeypatch):
     ]
     assert "<table>" in panel.twin() and found.title in panel.twin()
     assert repr(found).startswith("Coupling(small: ")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, count, enable_nested_tensor=False), nn.Linear(16, 5)).eval()
+    work = lab.Workload(model, torch.randn(2, 6, 16))
+    cost = cost_of(work)
+    assert {row.layer for row in cost.layers} == {f"0.layers.{place}" for place in range(count)}, "it runs as one operator"
+    for share in (0.25, 0.5):
+        removed = {group.layers[0]: share for group in cost.groups if group.pinned is None}
+        step = {"prune": {"layers": removed, "importance": "random", "round_to": 1}}
+        variant = lab.apply(work, lab.Recipe([step]))
+        seen = lab.profile(variant, runs=1, seconds=0.01, threads=1)
+        told = cost.predict(cost.widths(removed))
+        assert told.flops == pytest.approx(2 * seen.root.total_macs, abs=20) and told.flops < 0.9 * cost.predict(cost.full).flops
+        assert told.parameters == sum(weight.numel() for weight in variant.module.parameters())

@@ -479,3 +479,24 @@ def test_its_options_are_read_checked_and_written():
     for wrong in ({"hard": 1.5}, {"temperature": 0}, {"epochs": 0}, {"optimizer": "adam"}, {"featurs": "auto"}):
         with pytest.raises(RecipeError, match=f"step 'distill'.*{next(iter(wrong))}"):
             lab.Recipe([{"distill": wrong}])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"prune": {"ratio": 0.5, "importance": "taylor"}},
+        {"distill": {"epochs": 1}},
+        {"qat": {"epochs": 1}},
+        {"precision": {"default": "int8", "compensate": ["equalise", "rounding"]}},
+    ],
+    ids=lambda step: next(iter(step)),
+)
+def test_under_inference_mode_the_same_is_made_as_elsewhere(step, monkeypatch, tmp_path):
+    recipe = lab.Recipe([step])
+    expected = weights_hash(lab.apply(work_of(), recipe).module)
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))  # where nothing was trained before
+    with torch.inference_mode():
+        there = lab.apply(work_of(), recipe)  # and the model, the data and the inputs were made there
+        assert torch.is_inference_mode_enabled()
+    assert weights_hash(there.module) == expected
+    assert not any(weight.is_inference() for weight in there.module.parameters())

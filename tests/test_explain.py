@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from models import Small, images
 
 import paifuser_lab as lab
 from paifuser_lab import Profile
@@ -144,7 +145,7 @@ def activation(**facts: Any) -> LayerProfile:
 def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
     reason = only(explain(profile(row("conv"), activation()), "relu"), "fusion")
     assert "reads and writes 200 kB" in reason.sentence and "fused with 'conv'" in reason.sentence
-    assert (reason.step, reason.saves_ms, reason.basis) == (BACKEND, 1.0, "estimated")
+    assert (reason.step, reason.saves_ms, reason.basis) == ({"fuse": {}}, 1.0, "estimated")
 
 
 def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
@@ -239,7 +240,7 @@ def test_a_step_that_costs_more_than_it_saves_is_told_and_not_advised() -> None:
 
 
 def test_a_layer_counts_once_for_a_step_however_many_reasons_there_are() -> None:
-    both = activation(overhead_ms=0.3)
+    both = activation(overhead_ms=0.3).model_copy(update={"kind": "Softplus"})
     small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001)
     reason = explain(profile(row("conv"), both, small)).advising("backend")
     assert reason.saves_ms == pytest.approx(1.0 + 0.8) and reason.topic == "fusion and overhead"
@@ -344,3 +345,40 @@ def test_an_explanation_reads_well_everywhere_and_lets_no_html_through() -> None
     assert Explanation.model_validate_json(found.model_dump_json()) == found
     with pytest.raises(KeyError, match="nothing here advises 'fold'; advised: layout"):
         found.advising("fold")
+
+
+# What the model has already.
+
+
+@pytest.mark.parametrize(
+    ("applied", "is_advised"),
+    [
+        (({"backend": {"name": "onnxruntime"}},), False),
+        (({"backend": {"name": "inductor", "freeze": True}},), False),
+        (({"backend": {"name": "eager", "threads": 1}},), True),
+        (({"layout": {}},), True),
+        ((), True),
+    ],
+)
+def test_no_engine_is_advised_where_one_runs(applied: tuple[dict[str, dict[str, Any]], ...], is_advised: bool) -> None:
+    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001, operators=(operator("add", 0.2, 7),))
+    reason = only(explain(profile(small, applied=applied), "add"), "overhead")
+    assert (reason.step == BACKEND, reason.saves_ms == 0.8, bool(reason.advice)) == (is_advised,) * 3
+    assert "7 operator calls" in reason.sentence, "the fact stays"
+
+
+def test_what_was_measured_to_help_is_not_advised_again_with_the_options_that_it_has() -> None:
+    tried = row("conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=0.5),))
+    done = {"precision": {"default": "bf16", "layers": {"head": "fp32"}}}
+    assert explain(profile(tried, applied=({"precision": {"layers": {"head": "bf16"}}},))).steps == (BF16,)
+    found = explain(profile(tried, applied=(done,)))
+    assert found.steps == () and "bf16" not in "".join(map(repr, found.steps))
+
+
+def test_a_variant_s_profile_knows_what_was_applied() -> None:
+    work = lab.Workload(Small(), images())
+    recipe = lab.Recipe(["fold", {"precision": {"default": "bf16"}}])
+    assert lab.profile(lab.apply(work, recipe), runs=1).applied == ({"fold": {}}, BF16)
+    assert lab.profile(work, runs=1).applied == ()
+    engine = explain(lab.profile(lab.apply(work, lab.Recipe([BACKEND])), runs=1))
+    assert not [step for step in engine.steps if "backend" in step]

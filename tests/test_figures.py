@@ -13,11 +13,15 @@ from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.records import (
     Allocation,
     AllocationPoint,
+    AttentionCost,
+    AttentionLayer,
     Bargain,
     BatchRow,
     BatchSweep,
     Ceiling,
     Estimate,
+    Fusion,
+    FusionMap,
     Importance,
     LayerImportance,
     LayerPair,
@@ -76,11 +80,22 @@ RECORDS = {
         workload="net", machine="a machine", threads=1, unit="loss", axis="latency_ms", limits={"latency_ms": 2.0}, baseline_ms=2.0,
         baseline_bytes=40, points=(POINT,), chosen=0, reason="the only one",
     ),
+    "AttentionCost": AttentionCost(
+        workload="net", machine="a machine", kind="topk", keeps=(1.0, 0.25), errors=(0.0, 0.1), latency_ms=(4.2, 3.0), dense_ms=4.0,
+        layers=(AttentionLayer(layer="a", heads=2, queries=8, keys=8, errors=(0.0, 0.1)),
+                AttentionLayer(layer="b", heads=2, queries=8, keys=8, errors=(), reason="it returns its weights")),
+    ),
     "BatchSweep": BatchSweep(
         workload="net", machine="a machine", threads=1, memory_limit_bytes=9, plateau=0.85, knee=1, reason="the only one",
         rows=(BatchRow(batch=1, latency_ms=2.0, spread_ms=(2, 2), throughput_per_s=500.0, peak_bytes=8),),
     ),
     "Comparison": COMPARISON,
+    "FusionMap": FusionMap(
+        workload="net", machine="a machine",
+        fusions=(Fusion(layers=("a", "b"), pattern="convolution + relu", runs="oneDNN", apart_ms=2.0, fused_ms=1.5),
+                 Fusion(layers=("c",), pattern="linear", standing="slower", apart_ms=1.0, fused_ms=1.5, reason="too narrow"),
+                 Fusion(layers=("d",), pattern="linear", standing="apart", reason="it is read twice")),
+    ),
     "Hardware": HARDWARE,
     "Importance": Importance(
         workload="net", machine="a machine", method="taylor", unit="A sentence.", examples=8,

@@ -10,6 +10,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.gate import culprits
+from paifuser_lab.steps import training_step
 
 
 class Outlier(nn.Sequential):
@@ -92,3 +93,16 @@ def test_a_limit_is_saved_read_and_checked(tmp_path):
         Recipe(limit={"metric_drop": 7})
     with pytest.raises(RecipeError, match=r"Line 3.*limit.drop is 1"):
         Recipe.from_text("version: 1\nlimit:\n  drop: 1\nsteps: []\n")
+
+
+@pytest.mark.parametrize("default", ["int8-weights", "int8"])
+def test_of_a_recipe_that_trains_rounded_layers_the_culprit_is_named_without_training(default, monkeypatch):
+    made = work(train=[(torch.randn(8, 16), None)] * 2)
+    recipe = Recipe([{"qat": {"default": default, "epochs": 1, "calibration": "mse"}}], limit={"output_error": 1e-3})
+    variant = lab.apply(made, recipe)
+    monkeypatch.setattr(training_step, "train", lambda *given, **options: pytest.fail("it trains"))
+    found, error = culprits(variant)
+    plain = {"default": default, "calibration": "mse", "layers": dict.fromkeys(found, "fp32")}
+    assert found[0] == "2" and error == lab.apply(made, Recipe([{"precision": plain}])).reports[-1].relative_error
+    row = lab.compare(made, coarse=variant, rounds=1)["coarse"]
+    assert "is allowed; rounded without training, most of it is '2'" in row.refused

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -34,17 +35,18 @@ FLOORS = [
     {"recipe"},
     {"steps"},
     {"engines"},
-    {"widths", "depth"},
+    {"widths", "depth", "attending"},
     {"profiler", "saliency", "parallel", "training", "converter", "repair"},
-    {"measure", "memory", "kernels"},
+    {"fusing"},
+    {"measure", "memory"},
     {"quantized"},
-    {"folding"},
+    {"folding", "kernels"},
     {"coupling"},
     {"graph", "surgery", "doors"},
     {"loading", "fetching"},
     {"workload"},
     {"machine"},
-    {"zoo", "locate", "weights", "ceilings", "formats", "chance"},
+    {"zoo", "locate", "weights", "ceilings", "formats", "chance", "multiply_adds"},
     {"cores"},
     {"host", "devices"},
     {"records"},
@@ -155,6 +157,18 @@ def test_every_dependency_is_pinned_in_the_constraints():
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
     assert "torch==2.13.0" in lines
     assert {requirement(one)[0].replace("_", "-") for one in wanted} <= pinned
+
+
+def test_no_files_of_a_room_import_each_other_in_a_circle():
+    """Not even for types; whoever reads one file then need not know the other."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sources()}
+    for room in FLOOR_OF.keys() - {"kernels"}:
+        inside = {name: path for name, path in names.items() if name.split(".")[1:2] == [room]}
+        known = {name: {one for one, _ in imports_of(path) if one in inside} - {name} for name, path in inside.items()}
+        try:
+            TopologicalSorter(known).prepare()
+        except CycleError as circle:
+            pytest.fail(" → ".join(circle.args[1]))
 
 
 def test_the_source_folders_are_no_packages():

@@ -235,3 +235,24 @@ def test_a_process_that_is_never_quiet_is_not_waited_for_for_ever(monkeypatch: p
     monkeypatch.setattr(measure.time, "sleep", naps.append)
     measure._wait_until_quiet()
     assert len(naps) == measure.MOST_NAPS
+
+
+class Attending(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "expected"),
+    [
+        (Attending(), torch.ones(2, 3, 5, 8), 2 * 2 * 2 * 3 * 5 * 5 * 8),
+        (
+            nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+            torch.ones(2, 5, 8),
+            2 * 2 * (5 * (4 * 64 + 2 * 128) + 2 * 5 * 5 * 8),
+        ),
+    ],
+    ids=["attention", "fused encoder layer"],
+)
+def test_flops_are_those_of_fused_operators_too(module: nn.Module, inputs: Tensor, expected: int) -> None:
+    assert flops(module.eval(), lambda one: one(inputs)) == expected

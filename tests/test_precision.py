@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.doors import convert
-from paifuser_lab.errors import PaifuserError, RecipeError
+from paifuser_lab.errors import PaifuserError, RecipeError, StepError
 from paifuser_lab.weights import weights_hash
 
 
@@ -236,3 +236,26 @@ def test_autocast_is_compiled_and_is_refused_by_exporters() -> None:
 def test_a_device_without_autocast_is_named() -> None:
     with pytest.raises(PaifuserError, match="amp-bf16: torch has no autocast on meta; choose bf16"):
         convert(nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32")
+
+
+BARE = nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("name", ["int8", "fp8", "int8-weights", "int4-weights"])
+def test_a_model_that_is_itself_a_layer_says_how_to_round_it(name: str) -> None:
+    with pytest.raises(StepError, match=r"the model is itself a Linear, .*; wrap it: nn.Sequential\(model\)\.$"):
+        chosen(Workload(BARE, torch.randn(2, 4)), default=name)
+    assert any("in int8" in note for note in chosen(Workload(nn.Sequential(BARE), torch.randn(2, 4)), default="int8").notes)
+
+
+@pytest.mark.parametrize(
+    "again", [{"default": "int8"}, {"default": "int4-weights"}, {"layers": {"a": "int8"}}, {"layers": {"a": "fp32"}}]
+)
+def test_what_is_rounded_is_not_rounded_again_in_silence(again: dict[str, Any]) -> None:
+    with pytest.raises(StepError, match=r"'a' is in int8 already, and is not rounded again; let one 'precision' say all of it"):
+        lab.apply(nested(), Recipe([{"precision": {"default": "int8"}}, {"precision": again}]))
+
+
+def test_a_model_without_weights_has_nothing_to_round() -> None:
+    with pytest.raises(StepError, match="it has no layer with weights that could be rounded; leave the step out"):
+        chosen(Workload(nn.Sequential(nn.ReLU()), torch.randn(2, 4)), default="int8")

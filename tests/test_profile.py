@@ -349,6 +349,15 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(layer: nn.Mod
     assert all(one.here_ms > 0 and one.there_ms > 0 for one in tried)
 
 
+def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:
+    ceiling = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=400, int8_gops=400, bandwidth_gbs=10)
+    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+    work = lab.apply(Workload(nn.Sequential(line(4)), x()), lab.Recipe([{"precision": {"default": "int8"}}])).workload
+    with torch.no_grad():
+        seen = watch_operators(work.model, lambda: lambda: work.model(x()), runs=1)
+    assert seen.given and try_alternatives(work.model, seen, {"0": 1.0}, machine) == {}
+
+
 def test_channels_last_is_said_only_where_it_can_be_told() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveAvgPool2d(1))
     assert not any(row.is_channels_last for row in look(model, images()))

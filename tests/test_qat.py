@@ -430,3 +430,9 @@ def test_the_original_is_left_as_it_was():
     before = {name: value.clone() for name, value in work.model.state_dict().items()}
     lab.apply(work, Recipe([{"qat": {"epochs": 1, "freeze_norms_after": 1.0}}]))
     assert all(torch.equal(value, before[name]) for name, value in work.model.state_dict().items())
+
+
+def test_a_model_that_is_itself_a_layer_says_how_to_train_it_rounded():
+    work = Workload(nn.Linear(4, 4), torch.randn(2, 4), train=[(torch.randn(2, 4), None)])
+    with pytest.raises(StepError, match="the model is itself a Linear"):
+        lab.apply(work, lab.Recipe([{"qat": {"epochs": 1}}]))

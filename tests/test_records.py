@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paifuser_lab import _files
+from paifuser_lab import Recipe, _files
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
     Accelerator,
@@ -25,6 +25,7 @@ from paifuser_lab.records import (
     StepReport,
     readable_bytes,
     readable_count,
+    readable_share,
 )  # fmt: skip
 
 CEILING = Ceiling(threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0)
@@ -189,3 +190,28 @@ def test_a_folder_without_permission_is_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(FileError, match="Permission denied"):
         ROW.save(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.5, "50%"),
+        (1 / 3, "33%"),
+        (0.05, "5%"),
+        (0.001, "0.1%"),
+        (0.0004, "0.04%"),
+        (0.006, "0.6%"),
+        (0.999, "99.9%"),
+        (1.0, "100%"),
+    ],
+)
+def test_a_share_is_said_so_that_it_is_neither_none_nor_all(share, said):
+    assert readable_share(share) == said
+    assert Recipe([{"prune": {"ratio": share}}]).label == f"prune {said}" if share < 1 else True
+    assert Recipe([{"shorten": {"ratio": share}}]).label == f"shorten {said}" if share < 1 else True
+
+
+@given(st.floats(1e-4, 1 - 1e-4))
+def test_a_share_is_right_to_a_tenth_of_it_and_of_what_it_leaves(share):
+    said = float(readable_share(share).removesuffix("%")) / 100
+    assert abs(said - share) <= 0.1 * min(share, 1 - share) + 1e-12

@@ -367,3 +367,13 @@ def test_a_network_with_data_is_judged_and_the_record_tells_it():
         assert all(word in text for word in ("layer1.0.conv1", "int2-weights", "quadratic", "loss", "agree"))
     assert repr(seen) == "Sensitivity(resnet18-digits-tiny: 4 layers × 2 formats by quadratic)"
     assert list(seen.frame.columns) == ["kind", "parameters", "int2-weights", "int8"]
+
+
+@pytest.mark.parametrize("is_made_there", [False, True], ids=["called there", "made there"])
+def test_under_inference_mode_layers_and_channels_are_judged_as_elsewhere(is_made_there: bool) -> None:
+    expected, judged = lab.sensitivity(classes(), formats=("int8",)), lab.importance(classes())
+    made = None if is_made_there else classes()
+    with torch.inference_mode():
+        work = made or classes()
+        assert lab.sensitivity(work, formats=("int8",)).rows == expected.rows
+        assert lab.importance(work).rows == judged.rows

@@ -19,7 +19,7 @@ from paifuser_lab._assets import asset
 from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT
-from paifuser_lab.formats import FLOATS, NAMES
+from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
 from paifuser_lab.records import Estimate, LayerSensitivity, Method, Sensitivity
 from paifuser_lab.widgets.shown import CHOICES, Shown, parted
 from paifuser_lab.widgets.wire import packed
@@ -280,12 +280,13 @@ def test_the_seconds_that_it_takes_are_counted(bench, engine):
 
 
 def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_or_one_for_each(bench):
-    assert bench.state["choices"] == list(CHOICES) == ["", *NAMES]
+    assert bench.state["choices"] == list(CHOICES) == ["", *NAMES, *AUTOCAST]
     given = {"relu": "no weights", "norm": {"int8": "no channels"}}
     assert parted(given) == {"cannot": {"relu": "no weights"}, "cannot_in": {"norm": {"int8": "no channels"}}}
     assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {"norm", "conv"}
     reasons = bench.state["cannot_in"]["norm"]
-    assert set(reasons) == set(NAMES) - set(FLOATS) and "BatchNorm2d" in reasons["int8"]
+    assert set(reasons) == {*NAMES, *AUTOCAST} - set(FLOATS) and "BatchNorm2d" in reasons["int8"]
+    assert reasons["amp-bf16"] == "autocast is for what multiplies matrices, and leaves a BatchNorm2d in fp32"
     assert set(bench.state["cannot_in"]["conv"]) == {"fp8"}
 
 

@@ -352,3 +352,13 @@ def test_a_shortened_and_repaired_model_is_loaded_from_its_folder(tmp_path):
     variant.save(tmp_path / "small")
     loaded = lab.Variant.load(tmp_path / "small")
     assert output_error(variant.model(*work.inputs.args), loaded.model(*work.inputs.args))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["int8", "int8-weights"])
+@pytest.mark.parametrize("options", [{"ratio": 0.5}, {"layers": ["layer1.0"]}], ids=["by ratio", "by name"])
+def test_after_rounding_it_says_to_come_before_it(name, options):
+    work = next(one for one in architectures() if one.name == "residual").workload()
+    block = find_blocks(work.model, work.inputs).innermost[0]
+    options = options if "ratio" in options else {"layers": [block]}
+    with pytest.raises(StepError, match=f"it is in {name}, and only .* put 'shorten' before precision and qat"):
+        lab.apply(work, lab.Recipe([{"precision": {"default": name}}, {"shorten": options}]))

@@ -16,7 +16,7 @@ import numpy
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import Scribbling, Tied
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from paifuser_lab.errors import StepError, StoppedError
 from paifuser_lab.training import Batches, Kept, Training, train
+from paifuser_lab.training.fingerprints import data_fingerprint
 from paifuser_lab.weights import weights_hash
 from paifuser_lab.workload import QUIET
 
@@ -506,3 +507,32 @@ def test_a_list_is_shuffled_anew_each_epoch_and_a_place_is_known_only_where_it_h
     assert all(sorted(order) == list(range(COUNT)) for order in orders) and len({tuple(order) for order in orders}) == 3
     assert [batch.number for batch in made.epoch(0, 1, 4)] == orders[1][4:]
     assert [batch.number for batch in Batches(Own(pairs()), CPU).epoch(0, 0)] == [None] * COUNT
+
+
+@given(place=st.integers(0, 3), at=st.integers(0, (6 << 20) - 1), where=st.sampled_from(["inputs", "target"]))
+@settings(max_examples=5, deadline=None)
+def test_data_are_known_by_all_of_them(place, at, where):
+    """Each batch is 24 MB, so that all are more than was once looked at."""
+    before = data_fingerprint(Batches(LARGE, CPU))
+    assert data_fingerprint(Batches(LARGE, CPU)) == before
+    changed = LARGE[place][0].view(-1)[at : at + 1] if where == "inputs" else LARGE[place][1][at % 4 : at % 4 + 1]
+    value = changed.clone()
+    changed += 1
+    assert data_fingerprint(Batches(LARGE, CPU)) != before
+    changed.copy_(value)
+    assert data_fingerprint(Batches(LARGE, CPU)) == before
+
+
+LARGE = [(torch.zeros(4, (6 << 20) // 4), torch.arange(4)) for _ in range(4)]
+
+
+def test_targets_that_are_arrays_are_known_too():
+    targets = numpy.arange(4)
+    before = data_fingerprint(Batches([(torch.zeros(4), targets)], CPU))
+    targets[3] = 9
+    assert data_fingerprint(Batches([(torch.zeros(4), targets)], CPU)) != before
+
+
+def test_going_through_large_data_can_be_stopped():
+    with pytest.raises(StoppedError, match="was stopped while its data were gone through"):
+        data_fingerprint(Batches(LARGE, CPU), lambda: True)

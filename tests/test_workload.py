@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Workload
-from paifuser_lab.errors import FileError, ForwardError, MissingExtraError, UnknownModelError, WorkloadError
+from paifuser_lab.errors import FileError, ForwardError, MeasureError, MissingExtraError, UnknownModelError, WorkloadError
 from paifuser_lab.weights import save_weights, weights_hash
 from paifuser_lab.workload import Inputs, changed_buffers, running
 
@@ -227,6 +227,28 @@ def test_the_metric_is_of_the_model_that_is_given() -> None:
     assert work.evaluate() == 1.0 and work.metric_name == "accuracy" and model.training
     assert work.evaluate(lambda x: -other(x)) < 1.0
     assert Workload(model, batch, metric=accuracy).evaluate() is None
+
+
+def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:
+    raise ValueError("no labels here.\na long story")
+
+
+def test_a_metric_that_raises_is_named_with_what_it_raised() -> None:
+    work = Workload(Small(), images(), test=[(images(), None)], metric=unkind)
+    said = r"^metric 'unkind' of Small fails \(ValueError: no labels here\); mend it: it is called as metric\(predict, test\)\.$"
+    with pytest.raises(MeasureError, match=said) as caught:
+        work.evaluate()
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(MeasureError, match=said):
+        lab.compare(work, rounds=1)
+
+
+def test_a_model_that_fails_on_the_test_data_is_not_blamed_on_the_metric() -> None:
+    work = Workload(Small(), images(), name="small", test=[(torch.ones(2, 5), torch.zeros(2))], metric=accuracy)
+    with pytest.raises(
+        MeasureError, match=r"^small fails on its test data \(RuntimeError: .*\); see that each batch has what the model"
+    ):
+        work.evaluate()
 
 
 def test_a_workload_on_another_device_is_a_copy() -> None:

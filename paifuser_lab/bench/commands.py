@@ -41,6 +41,20 @@ def bench_models(
     _show_bench(measure(tuple(names or ()), seconds=seconds, by_hand=by_hand), json)
 
 
+@bench.command("fuse")
+def bench_fuse(
+    names: Annotated[list[str] | None, typer.Argument(help="Models; seven of the zoo where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
+    batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+) -> None:
+    """Time each model with layers run as one, and attention in one pass, against eager and compiled torch."""
+    from .fuse import bench as measure
+
+    _show_bench(measure(tuple(names or ()), batch=batch, device=device, seconds=seconds), json)
+
+
 @bench.command("precision")
 def bench_precision(
     names: Annotated[list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")] = None,

@@ -66,7 +66,9 @@ class ModelsBench(Record):
 
 def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
     """Measure models one after another; one that fails is noted and the others go on."""
-    chosen = names or tuple(name for name in models() if "-tiny" not in name and "-digits" not in name and "-streets" not in name)
+    chosen = names or tuple(
+        name for name in models() if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
+    )
     comparisons: list[Comparison] = []
     hands: dict[str, HandRatio] = {}
     failures: dict[str, str] = {}

@@ -12,7 +12,8 @@ remembering.py the same cut of a fresh model, from what the first one took
 proving.py     a cut model against the same model with zeros
 foretelling.py what fewer channels would cost, before any is cut
 choosing.py    which units go
-multiplying.py what the model multiplies, with the atoms along each size
+product.py     one multiplication, with the atoms along its sizes
+multiplying.py what the model multiplies
 costs/         parameters, FLOPs and whatever else, by the widths of groups
 reaching.py    widths with which a cost is reached
 scores.py      how much a unit matters

@@ -10,8 +10,9 @@ import numpy
 from torch import Tensor, nn
 
 from ..records import ChannelGroup, CutCost, CutLayer, CutWeights, LayerProfile, Length, Profile
-from .atoms import Numbers, Span
+from .atoms import Numbers
 from .grouping import Structure
+from .product import Product, Row
 
 NO_GROUP = -1
 Dimensions = dict[int, Length]
@@ -22,7 +23,7 @@ def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCos
     """The cost of a model by the widths of its groups; `profile` is of the model as it is."""
     found = _Foretelling(model, structure, profile)
     weights = found.weights()
-    layers = [one for row in profile if (one := found.layer(row)) is not None]
+    layers = [one for row in profile for one in found.layers(row)]
     lengths = tuple(found.lengths)
     full = [length.at([group.width for group in structure.groups]) for length in lengths]
     shrinking = sum(one.times * prod(full[place] for place in one.lengths) for one in weights)
@@ -45,7 +46,10 @@ class _Foretelling:
         self.profile = profile
         self.pace = profile.latency_ms / profile.root.total_ms if profile.root.total_ms else 1.0  # rows were timed in other runs
         self.parameters = dict(model.named_parameters())
-        self.dimensions = _dimensions(structure)
+        self.owned = _owners(structure)[structure.classes]
+        self.dimensions = _dimensions(structure, self.owned)
+        self.groups = structure.groups
+        self.inside = _inside(structure, profile)
         self.main = _main_weights(model)
         made = [member for group in structure.groups for member in group.members if member.kind == "rows"]
         self.rows = {member.weight: member.dimension for member in made}
@@ -60,7 +64,21 @@ class _Foretelling:
                 counted[self._places(varying.values())] += _beside(weight, varying)
         return tuple(CutWeights(times=times, lengths=lengths) for lengths, times in counted.items())
 
-    def layer(self, row: LayerProfile) -> CutLayer | None:
+    def layers(self, row: LayerProfile) -> list[CutLayer]:
+        """What of a layer's work changes with the widths: all of it together, or what it multiplies for those inside it."""
+        inside = self.inside.get(row.layer, []) if row.macs else []
+        found = [self._product(row, one, _work(one) / sum(map(_work, inside))) for one in inside] or [self._whole(row)]
+        return [one for one in found if one is not None]
+
+    def _product(self, row: LayerProfile, product: Product, share: float) -> CutLayer | None:
+        """One product of a layer that does the work of others, as torch's fused encoder layer does; its share of the work."""
+        varying = [length for size in product.sizes if (length := self._size(size)).terms]
+        if not varying:
+            return None
+        flops, ms = round(2 * row.macs * share), self._busy_ms(row) * share
+        return CutLayer(layer=row.layer, flops=flops, ms=ms, lengths=self._places(varying))
+
+    def _whole(self, row: LayerProfile) -> CutLayer | None:
         """A layer whose work changes with the widths, that of its rows first; None for one whose work does not."""
         own = self.main.get(row.layer, "")
         first = self.rows.get(own, -1)
@@ -70,8 +88,10 @@ class _Foretelling:
             return None
         ordered = sorted(varying, key=lambda dimension: (dimension != first, dimension))
         lengths = self._places(varying[dimension] for dimension in ordered)
-        busy_ms = max(0.0, row.self_ms - row.overhead_ms)  # what calling it costs, it costs at any width
-        return CutLayer(layer=row.layer, flops=2 * row.macs, ms=busy_ms * self.pace, lengths=lengths)
+        return CutLayer(layer=row.layer, flops=2 * row.macs, ms=self._busy_ms(row), lengths=lengths)
+
+    def _busy_ms(self, row: LayerProfile) -> float:
+        return max(0.0, row.self_ms - row.overhead_ms) * self.pace  # what calling it costs, it costs at any width
 
     def _answer(self, layer: str) -> Length:
         """By the rows of its weight; without a weight by all that it reads, which only has to be in proportion."""
@@ -85,6 +105,9 @@ class _Foretelling:
 
     def _varying(self, weight: str) -> Dimensions:
         return {dimension: length for dimension, length in self.dimensions.get(weight, {}).items() if length.terms}
+
+    def _size(self, row: Row) -> Length:
+        return Length(fixed=row, terms=()) if isinstance(row, int) else _length(len(row), self.owned[row], self.groups)
 
     def _places(self, lengths: Iterable[Length]) -> tuple[int, ...]:
         return tuple(self.lengths.setdefault(length, len(self.lengths)) for length in lengths)
@@ -101,24 +124,52 @@ def _main_weights(model: nn.Module) -> dict[str, str]:
     return {layer: first[id(weight)] for layer, weight in largest.items()}
 
 
-def _dimensions(structure: Structure) -> dict[str, Dimensions]:
-    """The length of every dimension of every weight, by the groups that can lose units."""
+def _inside(structure: Structure, profile: Profile) -> dict[str, list[Product]]:
+    """What layers multiply whose work was seen in a layer around them, by that layer; with what it multiplies itself."""
+    found: dict[str, list[Product]] = {}
+    for one in structure.space.multiplied:
+        found.setdefault(_seen_in(one.layer, profile), []).append(one)
+    return {
+        layer: ones
+        for layer, ones in found.items()
+        if any(one.layer != layer for one in ones) and any(_work(one) for one in ones)
+    }
+
+
+def _seen_in(layer: str, profile: Profile) -> str:
+    """The nearest layer, itself or around it, that was seen to multiply."""
+    while layer and not (layer in profile and profile[layer].macs):
+        layer = layer.rpartition(".")[0]
+    return layer
+
+
+def _work(product: Product) -> int:
+    return product.times * prod(size if isinstance(size, int) else len(size) for size in product.sizes)
+
+
+def _owners(structure: Structure) -> Numbers:
+    """The group of each class of atoms that can lose units."""
     owners: Numbers = numpy.full(int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64)
     for place, units in enumerate(structure.units):
         if structure.groups[place].pinned is None:
             owners[list(units)] = place
+    return owners
+
+
+def _dimensions(structure: Structure, owned: Numbers) -> dict[str, Dimensions]:
+    """The length of every dimension of every weight, by the groups that can lose units."""
     found: dict[str, Dimensions] = {}
     for span in (one for one in structure.spans if one.weight):
-        owned = owners[structure.classes[span.start : span.stop]]
-        found.setdefault(span.weight, {})[span.dimension] = _length(span, owned, structure.groups)
+        length = _length(span.stop - span.start, owned[span.start : span.stop], structure.groups)
+        found.setdefault(span.weight, {})[span.dimension] = length
     return found
 
 
-def _length(span: Span, owned: Numbers, groups: Sequence[ChannelGroup]) -> Length:
+def _length(size: int, owned: Numbers, groups: Sequence[ChannelGroup]) -> Length:
     """A dimension by the groups that its places belong to."""
     counts = Counter(owned[owned != NO_GROUP].tolist())
     terms = tuple((group, count // groups[group].width) for group, count in sorted(counts.items()))
-    return Length(fixed=span.stop - span.start - sum(counts.values()), terms=terms)
+    return Length(fixed=size - sum(counts.values()), terms=terms)
 
 
 def _beside(weight: Tensor, varying: Dimensions) -> int:

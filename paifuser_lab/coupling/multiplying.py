@@ -3,47 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from .atoms import Numbers
+from .product import Product, Row, Shape
 from .rules import Call
 from .space import along
-
-Row = Numbers | int  # the atoms along a dimension; how long it is where nothing of it can go
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What of a convolution or a matrix product does not change with its widths."""
-
-    kind: str
-    given: tuple[int, ...]  # of a convolution its batch and its window of sight, of a product its rows
-    kernel: tuple[int, ...] = ()
-    stride: tuple[int, ...] = ()
-    padding: tuple[int, ...] = ()
-    dilation: tuple[int, ...] = ()
-    output_padding: tuple[int, ...] = ()
-    groups: int = 1
-    has_bias: bool = False
-    is_channels_last: bool = False
-    dtype: torch.dtype = torch.float32
-    device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class Product:
-    """One operator's multiply-adds: `times` for each of what its sizes multiply to; and how many values it makes, likewise."""
-
-    layer: str
-    shape: Shape
-    times: int
-    sizes: tuple[Row, ...]  # of a convolution what it makes and reads, of a product its rows, what it reads and makes
-    made_times: int
-    made: tuple[Row, ...]
 
 
 def products_of(call: Call) -> list[Product]:

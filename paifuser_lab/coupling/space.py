@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy
 import torch
@@ -19,9 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from .atoms import FIXED, Atoms
-
-if TYPE_CHECKING:
-    from .multiplying import Product
+from .product import Product
 
 Label = Tensor  # of whole numbers, as large as its tensor
 Labels = tuple[Label, ...]

@@ -81,6 +81,8 @@ def _hold_around(space: Space, tracer: _Tracer, weight: str) -> None:
 class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands every operator call to its rule; keeps every tensor alive for the run, so that none takes another's place."""
 
+    wants_parts = True  # layers that run as one are to run apart
+
     def __init__(self, space: Space) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space = space

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from ..coupling.tracing import turned_of
 from ..errors import first_line
 from ..locate import watching
+from ..quantized import QuantizedLayer
 from ..workload import Inputs, running
 from .passing import PLAIN, Told, passed_on
 
@@ -90,6 +91,8 @@ def _look(model: nn.Module, inputs: Inputs, found: Blocks) -> None:
 
 def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Told | str:
     """What would stand in its place, or why nothing can."""
+    if rounded := next((one for one in block.modules() if isinstance(one, QuantizedLayer)), None):
+        return f"it is in {rounded.format}, and only floating-point weights can be tried at zero; put 'shorten' before precision and qat"
     if next(block.parameters(), None) is None:
         return "it has no weights"
     try:

@@ -12,8 +12,10 @@ __all__ = ["Drawing", "figure"]
 
 DRAWERS = {
     "Allocation": ".allocation:draw",
+    "AttentionCost": ".attention_cost:draw",
     "BatchSweep": ".batch_sweep:draw",
     "Comparison": ".comparison:draw",
+    "FusionMap": ".fusion_map:draw",
     "Hardware": ".hardware:draw",
     "Importance": ".importance:draw",
     "MemoryTimeline": ".memory:draw",

@@ -77,7 +77,9 @@ def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tu
         for name in formats:
             numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
             backends = _backends(work, count, in_half=name in ("bf16", "fp16"), in_bf16="bf16" in formats and name != "bf16")
-            found += [[*numbers, *layout, _backend("eager", count)] for layout in layouts if "eager" in engines]
+            eager = [[*numbers, *layout] for layout in layouts]
+            eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
+            found += [[*steps, _backend("eager", count)] for steps in eager if "eager" in engines]
             found += [[*numbers, backend] for backend in backends if backend["backend"]["name"] in engines]
     return found
 

@@ -21,7 +21,7 @@ from torch import nn
 from ..errors import first_line
 from ..formats import Range
 from ..measure import timed_ms
-from ..quantized import obstacle, quantized_layer
+from ..quantized import QuantizedLayer, obstacle, quantized_layer
 from ..records import Alternative, Hardware
 from .operators import Operators
 
@@ -95,6 +95,8 @@ def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
     groups: dict[str, list[str]] = defaultdict(list)
     for layer, shapes in seen.given.items():
         module = model.get_submodule(layer)
+        if isinstance(module, QuantizedLayer):  # its format is chosen, and its operators have an order of their own
+            continue
         is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in seen.channels_last
         is_spatial = is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer))
         if is_spatial or (len(shapes) == 1 and isinstance(module, nn.Linear)):

@@ -7,7 +7,6 @@ what only moves data. Bytes are what an operator has to read and write once; a v
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
+from ..multiply_adds import MULTIPLY_ADDS
 from ..quantized import Int8Tensor
 
 MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
@@ -67,48 +67,8 @@ def _macs(func: Any, args: Any, kwargs: Any, result: Any) -> int:
     packet = getattr(func, "_overloadpacket", func)  # an operator of higher order has none
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result)) // 2
-    count = None if packet is func else MACS.get(_name(func))
+    count = None if packet is func else MULTIPLY_ADDS.get(_name(func))
     return int(count(args)) if count else 0
-
-
-def _cpu_attention(args: Any) -> int:
-    """torch counts the fused attention of a GPU, not that of a CPU; the arithmetic is the same."""
-    query, key, value = args[:3]
-    scores = int(query.numel()) * int(key.shape[-2])
-    return scores + scores // int(query.shape[-1]) * int(value.shape[-1])
-
-
-def _recurrent(args: Any) -> int:
-    """oneDNN's layer: every step multiplies its input and its state by their weights."""
-    steps = args[0]
-    return int(steps.numel() // steps.shape[-1]) * int(args[1].numel() + args[2].numel())
-
-
-def _fused_attention(args: Any, weights: tuple[int, ...]) -> int:
-    """torch's fused layers: each token times each weight, and every token with every other."""
-    width = args[0].size(-1)
-    lengths = [one.size(0) for one in args[0].unbind()] if args[0].is_nested else [args[0].shape[-2]] * args[0].shape[0]
-    dense = sum(args[place].numel() for place in weights)
-    return int(sum(length * dense + 2 * length * length * width for length in lengths))
-
-
-def _grouped(args: Any) -> int:
-    """Experts side by side: each row of the first meets the columns of one matrix."""
-    rows, matrices = args[:2]
-    experts = rows.shape[0] if rows.ndim == 3 and matrices.ndim == 2 else 1
-    return int(rows.numel() // experts * matrices.shape[-1])
-
-
-MACS: dict[str, Callable[[Any], int]] = {
-    "_scaled_dot_product_flash_attention_for_cpu": _cpu_attention,
-    "mkldnn_rnn_layer": _recurrent,
-    "_grouped_mm": _grouped,
-    "mv": lambda args: int(args[0].numel()),
-    "addmv": lambda args: int(args[1].numel()),
-    "dot": lambda args: int(args[0].numel()),
-    "_native_multi_head_attention": lambda args: _fused_attention(args, (5, 7)),
-    "_transformer_encoder_layer_fwd": lambda args: _fused_attention(args, (3, 5, 14, 16)),
-}
 
 
 def _other_flops(func: Any, args: Any, read: list[Tensor], made: list[Tensor]) -> int:

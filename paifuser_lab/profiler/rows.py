@@ -38,6 +38,7 @@ def profile_of(sight: Sight) -> Profile:
         workload=sight.work.name,
         machine=sight.machine.label,
         device=str(sight.work.device),
+        applied=sight.work.applied,
         threads=sight.threads,
         ceiling=sight.ceiling,
         vector_width=_vector_width(sight),

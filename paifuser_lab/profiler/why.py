@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import MeasureError
 from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted, readable_bytes
 from .alternatives import WORTH
+from .applied import is_applied
 from .since import COPIES, compared_reasons
 
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
@@ -24,6 +25,7 @@ A_REAL_OPERATOR = 20  # times what calling the smallest costs; operators set the
 MOSTLY = 0.8
 CLEARLY = 1.1  # times faster, before a change of a layer is called a help
 NORMALISED = ("Conv", "Linear")
+FUSED = ("ReLU", "ReLU6", "SiLU", "GELU", "Hardswish", "Hardsigmoid", "Sigmoid", "Tanh")  # by a step, with the layer before
 GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
 
 
@@ -59,8 +61,10 @@ def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
 
 
 def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """The facts, each with its step unless the model has that already."""
     for find in FINDERS:
-        yield from find(profile, row)
+        for reason in find(profile, row):
+            yield reason.without_step if reason.step and is_applied(reason.step, profile.applied) else reason
 
 
 def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -151,10 +155,15 @@ def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         topic="fusion",
         sentence=f"{what} reads and writes {readable_bytes(moved)} for {sum(one.flops for one in passes) / max(moved, 1):.2g} "
         f"operations a byte; fused with {before} it would move nothing.",
-        step=_graph_engine(profile),
+        step={"fuse": {}} if _is_fused(profile, row) else _graph_engine(profile),
         saves_ms=sum(one.ms for one in passes) if is_container else row.self_ms,
         basis="estimated",
     )
+
+
+def _is_fused(profile: Profile, row: LayerProfile) -> bool:
+    """Whether the step `fuse` makes it one with the layer before."""
+    return profile.device == "cpu" and row.kind in FUSED and profile[row.reads_from[0]].kind.startswith(NORMALISED)
 
 
 def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:

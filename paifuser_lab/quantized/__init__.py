@@ -2,6 +2,7 @@
 
 tensor.py         values that stay in int8 between layers
 int8.py           convolution and linear on oneDNN's operators
+on_gpu.py         the same in this project's CUDA kernels
 fp8.py            linear layers that multiply in floating point of eight bits
 weights_only.py   few bits at rest, plain arithmetic
 calibration.py    the range of what a layer is given
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
-from .choosing import possible
+from .choosing import nothing_to_round, possible
 from .compensation import Technique
 from .conversion import counting
 from .int8 import Int8Layer, Outlet
@@ -39,6 +40,7 @@ __all__ = [
     "calibrate",
     "counting",
     "norms_of",
+    "nothing_to_round",
     "obstacle",
     "outlets",
     "place",

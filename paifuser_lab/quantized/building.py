@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..formats import AUTOCAST, FLOATS, Quantized, Range, channel_of, format_of
+from . import on_gpu
 from .fp8 import Fp8Linear, device_obstacle, is_pointwise
 from .int8 import Int8Convolution, Int8Linear, paddings
 from .layer import QuantizedLayer
@@ -37,9 +38,12 @@ def obstacle(layer: nn.Module, name: str) -> str | None:
 
 def _int8_obstacle(layer: Any) -> str | None:
     if isinstance(layer, CONVOLUTIONS):
-        if layer.weight.device.type != "cpu":
-            return f"convolutions in int8 run on a CPU here, and it is on {layer.weight.device}"
-        return "it pads otherwise than with equal zeros" if paddings(layer) is None else None
+        device = layer.weight.device
+        if device.type not in ("cpu", "cuda"):
+            return f"convolutions in int8 run on a CPU or by CUDA here, and it is on {device}"
+        if paddings(layer) is None:
+            return "it pads otherwise than with equal zeros"
+        return on_gpu.obstacle(layer) if device.type == "cuda" else None
     is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
     return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"
 

@@ -10,7 +10,21 @@ from ..errors import StepError
 from ..formats import channel_of
 from ..locate import describe
 from ..workload import Workload
+from .layer import QuantizedLayer
 from .placing import reasons_against, seen
+
+
+def nothing_to_round(model: nn.Module, kind: str) -> str:
+    """Why no layer of a model can be chosen for whole numbers."""
+    rounded = {name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLayer)}
+    if rounded:
+        name, layer = next(iter(rounded.items()))
+        return f"'{name}' is in {layer.format} already, and is not rounded again; let one '{kind}' say all of it."
+    if next(model.children(), None) is None and next(model.parameters(), None) is not None:
+        return (
+            f"the model is itself a {type(model).__name__}, and a layer is rounded inside a model; wrap it: nn.Sequential(model)."
+        )
+    return "it has no layer with weights that could be rounded; leave the step out."
 
 
 def possible(

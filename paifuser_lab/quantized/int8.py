@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..formats import Quantized, Range, quantize
-from . import arithmetic, int_mm  # noqa: F401 (the counter is told once)
+from . import arithmetic, int_mm, on_gpu  # noqa: F401 (the counter is told once)
 from .conversion import through_steps, to_steps
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
@@ -53,7 +53,7 @@ class Int8Layer(QuantizedLayer):
             return self._answered(self.product(*self._shown(given))).to(given.dtype)
         steps = self._steps(given)
         onward = self.outlet.span
-        if onward is None or steps.device.type != "cpu":
+        if onward is None or not (steps.device.type == "cpu" or on_gpu.hands_on(self, steps)):
             return self._answered(self.multiply(steps, 1.0, 0, given.dtype))
         return Int8Tensor(self.multiply(steps, onward.scale, onward.zero, torch.uint8), onward, given.dtype)
 
@@ -105,6 +105,9 @@ class Int8Convolution(Int8Layer):
     def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
         is_single = steps.ndim == self.values.ndim - 1
         steps = steps.unsqueeze(0) if is_single else steps
+        if on_gpu.takes(self, steps):
+            answer = on_gpu.multiply(self, steps, scale, zero, dtype)
+            return answer.squeeze(0) if is_single else answer
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
         if self._packed is None:
             packed = torch.ops.onednn.qconv_prepack(
@@ -159,6 +162,8 @@ class Int8Linear(Int8Layer):
         return shown
 
     def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        if on_gpu.takes(self, steps):
+            return on_gpu.multiply(self, steps, scale, zero, dtype)
         rows = steps.reshape(-1, self.in_features)
         if steps.device.type != "cpu":  # where nobody hands on in int8
             made = int_mm.linear(rows, self.span, self.values, self.scales[:, 0], self.bias)

@@ -6,25 +6,29 @@ A record is a pydantic model; `save` and `load` go through JSON with the record'
 from __future__ import annotations
 
 from .allocation import Achieved, Agreement, Allocation, AllocationPoint
+from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
 from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
 from .comparison import Comparison, Measurement, StepReport
 from .coupling import ChannelGroup, Coupling, Member
 from .cut_cost import CutCost, CutLayer, CutWeights, Foretold, Length
 from .explanation import Basis, Explanation, Reason
+from .fusion_map import Fusion, FusionMap
 from .hardware import Accelerator, Ceiling, Hardware
 from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
+from .layer_profile import Alternative, Kernel, LayerProfile, OperatorProfile
 from .limit import Limit
 from .memory import Held, MemoryTimeline
-from .profile import Alternative, Kernel, LayerProfile, OperatorProfile, Point, Profile, Roofline
+from .profile import Profile
 from .record import Record
+from .roofline import Point, Roofline
 from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide
 from .staircase import Staircase, StaircaseTable, WholeLatency
 from .sweep import Sweep, SweepRun, Value
-from .text import counted, readable_bytes, readable_count
+from .text import counted, readable_bytes, readable_count, readable_share
 from .trace import TracedCopy, TracedKernel, TracedLayer, TracedOperator, TraceSummary
 from .trade_off import Bargain, TradeOff
 
@@ -35,6 +39,9 @@ __all__ = [
     "Allocation",
     "AllocationPoint",
     "Alternative",
+    "AttentionCost",
+    "AttentionKind",
+    "AttentionLayer",
     "Bargain",
     "Basis",
     "BatchRow",
@@ -53,6 +60,8 @@ __all__ = [
     "Estimate",
     "Explanation",
     "Foretold",
+    "Fusion",
+    "FusionMap",
     "Hardware",
     "Held",
     "Importance",
@@ -98,4 +107,5 @@ __all__ = [
     "counted",
     "readable_bytes",
     "readable_count",
+    "readable_share",
 ]

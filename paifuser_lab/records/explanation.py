@@ -28,12 +28,19 @@ class Reason(Record):
     @property
     def advice(self) -> str:
         """The step, and what it is worth."""
-        if self.step is None:
-            return ""
+        return self.advised(step_text(self.step)) if self.step else ""
+
+    def advised(self, label: str) -> str:
+        """A step's name, and what the step is worth."""
         if self.saves_ms is None:
-            return step_text(self.step)
+            return label
         word = "saves" if self.saves_ms >= 0 else "costs"
-        return f"{step_text(self.step)} {word} about {abs(self.saves_ms):.3g} ms ({self.basis})"
+        return f"{label} {word} about {abs(self.saves_ms):.3g} ms ({self.basis})"
+
+    @property
+    def without_step(self) -> Reason:
+        """The fact alone."""
+        return self.model_copy(update={"step": None, "saves_ms": None, "basis": None})
 
 
 class Explanation(Record):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from .layer_profile import LayerProfile, OperatorProfile
+from .profile_tree import ProfileTree
 from .text import readable_bytes, readable_count
-
-if TYPE_CHECKING:
-    from .profile import LayerProfile, OperatorProfile, Profile
 
 OPEN_SHARE = 0.05  # what takes more of the time than this stands open
 A_PIECE = 0.002  # of the whole: operators between layers that take less are left to `profile.operators`
@@ -18,7 +16,7 @@ COLUMNS = ("self ms", "total ms", "share", "FLOPs", "weights", "moved", "peak", 
 MOST_LINES = 40
 
 
-def profile_table(profile: Profile, depth: int | None = None) -> list[dict[str, str]]:
+def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
     """The tree, a row a line, with the operators that ran between layers; each line knows how deep it is."""
     lines: list[dict[str, str]] = []
     for level, row in profile.walk():
@@ -30,7 +28,7 @@ def profile_table(profile: Profile, depth: int | None = None) -> list[dict[str, 
     return lines
 
 
-def profile_text(profile: Profile, depth: int | None = None) -> str:
+def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
     """The table in a terminal; long ones end with a line that says so."""
     lines = profile_table(profile, depth)
     shown = lines[:MOST_LINES] if depth is None else lines
@@ -49,7 +47,7 @@ def profile_text(profile: Profile, depth: int | None = None) -> str:
     return "\n".join([profile.title, *failure(profile), *text, *more, profile.accuracy])
 
 
-def name_of(row: LayerProfile, profile: Profile) -> str:
+def name_of(row: LayerProfile, profile: ProfileTree) -> str:
     """A layer's name as its place in the tree leaves it."""
     if not row.layer:
         return profile.workload
@@ -57,7 +55,7 @@ def name_of(row: LayerProfile, profile: Profile) -> str:
     return row.layer.removeprefix(f"{above}.") if above else row.layer
 
 
-def cells(row: LayerProfile, profile: Profile) -> dict[str, str]:
+def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     """What is told of a layer."""
     return {
         "calls": "" if row.calls in (0, 1) else f"{row.calls} ×",
@@ -74,7 +72,7 @@ def cells(row: LayerProfile, profile: Profile) -> dict[str, str]:
     }
 
 
-def pieces(row: LayerProfile, profile: Profile) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
+def pieces(row: LayerProfile, profile: ProfileTree) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
     """Operators that a container ran itself, between its layers."""
     if not profile.children(row.layer):
         return
@@ -93,12 +91,12 @@ def pieces(row: LayerProfile, profile: Profile) -> Iterator[tuple[OperatorProfil
             )
 
 
-def failure(profile: Profile) -> list[str]:
+def failure(profile: ProfileTree) -> list[str]:
     """What went wrong, where something did."""
     return [f"stopped: {profile.failure}"] if profile.failure else []
 
 
-def _ms(value: float, profile: Profile) -> str:
+def _ms(value: float, profile: ProfileTree) -> str:
     """With as many decimals in every row, so that a column can be read down."""
     places = next((places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1)
     return f"{value:.{places}f}"
@@ -111,7 +109,7 @@ def _reached(row: LayerProfile) -> str:
     return f"{row.gflops:.3g} GFLOP/s" if row.gflops else ""
 
 
-def _bound(row: LayerProfile, profile: Profile) -> str:
+def _bound(row: LayerProfile, profile: ProfileTree) -> str:
     if row.verdict is None or row.self_ms < A_PIECE * profile.total_ms:
         return ""
     share = row.roof_share
@@ -138,14 +136,14 @@ HTML_COLUMNS = {  # each with its width in em, and how wide the tree must be for
 KIND = (8, 790)
 
 
-def profile_html(profile: Profile) -> str:
+def profile_html(profile: ProfileTree) -> str:
     """The tree with bars, open where the time goes; its title above, how it was measured below."""
     notes = "".join(f'<p class="pf-faint">{html.escape(note)}</p>' for note in [*failure(profile), profile.accuracy])
     title = f"<p><b>{html.escape(profile.title)}</b></p>"
     return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{profile_tree(profile)}{notes}</div>'
 
 
-def profile_tree(profile: Profile) -> str:
+def profile_tree(profile: ProfileTree) -> str:
     """The tree alone, for a page that has its own title; it folds by mouse and by keyboard."""
     heads = "".join(f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in HTML_COLUMNS)
     return (
@@ -198,7 +196,7 @@ STYLE = """
 """
 
 
-def _branch(profile: Profile, row: LayerProfile, depth: int) -> str:
+def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
     name = name_of(row, profile) + (f" ({row.calls} ×)" if row.calls > 1 else "")
     spoken = _spoken(row, profile)
     line = _line(name, row.kind, _html_cells(row, profile))
@@ -214,7 +212,7 @@ def _branch(profile: Profile, row: LayerProfile, depth: int) -> str:
     )
 
 
-def _between(profile: Profile, row: LayerProfile, depth: int) -> str:
+def _between(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
     """What a container ran itself, between its layers."""
     found = []
     for one, piece in pieces(row, profile):
@@ -225,7 +223,7 @@ def _between(profile: Profile, row: LayerProfile, depth: int) -> str:
     return "".join(found)
 
 
-def _spoken(row: LayerProfile, profile: Profile) -> str:
+def _spoken(row: LayerProfile, profile: ProfileTree) -> str:
     """A row in one sentence: what points at it reads, and what is read out."""
     told = cells(row, profile)
     output = f" gives {told['output']}" if told["output"] else ""
@@ -236,7 +234,7 @@ def _spoken(row: LayerProfile, profile: Profile) -> str:
     return html.escape(f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip() + f"{output}: {', '.join(facts)}")
 
 
-def _html_cells(row: LayerProfile, profile: Profile) -> dict[str, str]:
+def _html_cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     """The cells, escaped; what binds a layer by its sign, and how near the roof it comes."""
     told = {key: html.escape(text) for key, text in cells(row, profile).items()}
     if told["bound by"] and row.verdict:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
-from ..fetching import first_batches
-from ..workload import Inputs, Workload
+from ..fetching import first_batches, on_device
+from ..workload import Workload
 from .subject import Batch
 
 
@@ -44,9 +42,12 @@ class Batches:
             raise MeasureError(
                 f"batch {number} of the {self.what} of {self.work.name} is a {type(found).__name__}; let it be (inputs, target)."
             )
-        device = self.work.device
-        target = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), found[1])
-        return Batch(number, Inputs.of(found[0]).map(lambda tensor: tensor.to(device)), target)
+        return Batch(number, *on_device(found, self.work.device))
+
+
+def with_gradients(work: Workload) -> Workload:
+    """The workload, or one with a copy of the model where its weights were made under torch.inference_mode(): they have no gradients."""
+    return work.copied() if any(weight.is_inference() for weight in work.model.parameters()) else work
 
 
 def batches_of(work: Workload, asked: int | Sequence[Any] | None, seed: int) -> Batches:

@@ -13,10 +13,10 @@ from ..errors import MeasureError
 from ..host import host_facts
 from ..records import Curvature, LayerSensitivity, Sensitivity
 from ..weights import weights_hash
-from ..workload import Derived, Workload, workload_of
+from ..workload import Derived, Workload, outside_inference, workload_of
 from .agreement import JUDGE, chance, with_agreement
 from .asking import check_asked, check_resumed, methods_for
-from .data import batches_of
+from .data import batches_of, with_gradients
 from .judging import Hearing
 from .layers import NEVER_RUNS, candidates, chosen, judgeable, why_not
 from .methods import JUDGES
@@ -26,6 +26,7 @@ from .subject import Subject
 FORMATS = ("bf16", "int8", "int4-weights")
 
 
+@outside_inference
 def sensitivity(
     subject: Workload | Derived,
     *,
@@ -44,7 +45,7 @@ def sensitivity(
     Each mean is refined until its relative standard error is `error`, the batches are used up, or the `seconds` are over.
     An interrupt keeps what there is; `resume` goes on with an earlier record and computes again nothing that is good.
     """
-    work = workload_of(subject)
+    work = with_gradients(workload_of(subject))
     check_asked(formats, methods, error, seconds)
     data = batches_of(work, batches, seed)
     names, notes = methods_for(work, data, methods)

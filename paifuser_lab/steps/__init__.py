@@ -17,9 +17,11 @@ BUILT_IN = {
     "layout": ".layout:Layout",
     "prune": ".prune:Prune",
     "shorten": ".shorten:Shorten",
+    "attention": ".attention:Attention",
     "distill": ".distill:Distill",
     "qat": ".qat:Qat",
     "precision": ".precision:Precision",
+    "fuse": ".fuse:Fuse",
     "backend": ".backend:Backend",
 }
 

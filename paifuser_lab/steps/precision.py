@@ -10,9 +10,20 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from ..doors import convert
-from ..errors import RecipeError
+from ..errors import RecipeError, StepError
 from ..formats import AUTOCAST, FLOATS
-from ..quantized import Calibration, How, QuantizedLayer, Technique, norms_of, place, place_again, possible, remembered_of
+from ..quantized import (
+    Calibration,
+    How,
+    QuantizedLayer,
+    Technique,
+    norms_of,
+    nothing_to_round,
+    place,
+    place_again,
+    possible,
+    remembered_of,
+)
 from .step import Draft, Step, matching, parts
 
 Name = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"]
@@ -63,6 +74,8 @@ class Precision(Step):
     def apply(self, draft: Draft) -> None:
         """Put layers of whole numbers in place, then convert the rest, with a conversion at the door of every region that changes."""
         chosen = self._chosen(draft.module)
+        if not chosen and self.default not in CONVERTED:
+            raise StepError(nothing_to_round(draft.module, self.kind))
         whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
         if whole:
             layers, notes = possible(draft.work, draft.module, whole, self.layers)

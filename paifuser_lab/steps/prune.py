@@ -18,7 +18,7 @@ from ..coupling.scores import Importance, Scores, default_importance, unit_score
 from ..errors import StepError
 from ..locate import describe
 from ..quantized import QuantizedLayer
-from ..records import ChannelGroup, counted
+from ..records import ChannelGroup, counted, readable_share
 from ..repair import Repair, chosen_repairs, lost_layers, mend
 from ..widths import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
 from ..workload import running
@@ -78,9 +78,9 @@ class Prune(Step):
     @property
     def label(self) -> str:
         how = "" if self.importance is None else f" by {self.importance}"
-        named = [f"{pattern}: {ratio:.0%}" for pattern, ratio in self.layers.items()]
-        targets = [f"to {share:.0%} of the {goal}" for goal, share in (self.to or {}).items()]
-        return "prune " + ", ".join([*([f"{self.ratio:.0%}"] if self.ratio else []), *targets, *named]) + how
+        named = [f"{pattern}: {readable_share(ratio)}" for pattern, ratio in self.layers.items()]
+        targets = [f"to {readable_share(share)} of the {goal}" for goal, share in (self.to or {}).items()]
+        return "prune " + ", ".join([*([readable_share(self.ratio)] if self.ratio else []), *targets, *named]) + how
 
     def joined(self, newer: Self) -> Self | None:
         """The newer ratio or target, and the newer ratio for each pattern; one that comes again counts as the last."""

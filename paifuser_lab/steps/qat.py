@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..quantized import Calibration, How, norms_of, place_again, possible, remembered_of
+from ..quantized import Calibration, How, norms_of, nothing_to_round, place_again, possible, remembered_of
 from ..quantized.learning import Learners, prepare
 from ..quantized.placing import told
 from ..records import counted
@@ -89,6 +89,8 @@ class Qat(TrainingStep):
         """The format of each layer with a weight; those that are to stay in fp32 are left out."""
         names = [name for name, _ in model.named_modules() if name]
         owners = [name for name in names if next(model.get_submodule(name).parameters(recurse=False), None) is not None]
+        if not owners:
+            raise StepError(nothing_to_round(model, self.kind))
         chosen: dict[str, str] = dict.fromkeys(owners, self.default)
         for pattern, precision in self.layers.items():
             chosen |= dict.fromkeys(parts(owners, matching(names, pattern, what=self.kind)), precision)

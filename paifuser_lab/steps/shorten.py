@@ -13,7 +13,7 @@ from torch import nn
 from ..depth import Blocks, find_blocks, least_harm, leave_out, obstacle
 from ..errors import StepError
 from ..locate import describe
-from ..records import counted
+from ..records import counted, readable_share
 from ..repair import Repair, chosen_repairs, mend, products, samples_of
 from ..weights import parameter_count
 from ..workload import Inputs
@@ -47,7 +47,7 @@ class Shorten(Step):
 
     @property
     def label(self) -> str:
-        return "shorten " + ", ".join([*([f"{self.ratio:.0%}"] if self.ratio else []), *self.layers])
+        return "shorten " + ", ".join([*([readable_share(self.ratio)] if self.ratio else []), *self.layers])
 
     def joined(self, newer: Self) -> Self | None:
         """The newer ratio, and all the layers that either names; one that comes again counts once."""

@@ -47,6 +47,7 @@ class Step(BaseModel):
     kind: ClassVar[str]
     tolerance: ClassVar[float | None] = None  # the relative L2 error that an exact step may make against the draft before it
     is_last: ClassVar[bool] = False  # no step can come after it
+    is_late: ClassVar[bool] = False  # it takes the layers as they are: after it comes only what is last
     leaves_module: ClassVar[bool] = False  # it does not change the module itself, which then need not be copied for it
     why: str | None = Field(default=None, description="a sentence for people; it does not change what the step does")
 

@@ -76,7 +76,7 @@ class TrainingStep(Training, Step):
         models = [model_fingerprint(model, work.inputs) for model in (work.model, draft.module)]
         return [
             *models,
-            data_fingerprint(batches),
+            data_fingerprint(batches, draft.should_stop),
             loss_fingerprint(work.loss, work.model, batches),
             torch.__version__,
             str(work.device.type),

@@ -4,34 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from numpy import ndarray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..chance import own_chance
-from ..errors import StepError, first_line
+from ..errors import StepError, StoppedError, first_line
 from ..weights import weights_hash
 from ..workload import Inputs, Loss, running
 from .batches import Batches
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function that a layer holds: another in each process
-READ_BYTES = 64 << 20  # of the data
+ASKED_EVERY_BYTES = 64 << 20  # of the data, whether to stop
 
 
-def data_fingerprint(batches: Batches) -> str:
-    """How many batches there are, and a hash of the first 64 MB of them in the order of one seed."""
+def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda: False) -> str:
+    """How many batches there are, and a hash of all that they hold in the order of one seed; a loader makes them once for it."""
     digest, read = hashlib.sha256(), 0
     with own_chance(batches.device):
         for batch in batches.mapped(lambda batch: batch).epoch(0, 0):
             leaves = pytree.tree_leaves((batch.inputs.args, batch.inputs.kwargs, batch.target))
-            tensors = {str(index): leaf for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
+            tensors = {str(place): tensor for place, leaf in enumerate(leaves) if (tensor := _tensor(leaf)) is not None}
             digest.update(f"{weights_hash(tensors)} {[one for one in leaves if isinstance(one, str | int | float)]}".encode())
             read += sum(tensor.nbytes for tensor in tensors.values())
-            if read > READ_BYTES:
-                break
+            if read > ASKED_EVERY_BYTES:
+                read = 0
+                if should_stop():
+                    raise StoppedError("was stopped while its data were gone through; nothing was changed.")
     return f"data {batches.count} {digest.hexdigest()}"
+
+
+def _tensor(leaf: Any) -> Tensor | None:
+    if isinstance(leaf, ndarray) and leaf.dtype.kind in "biuf":
+        return torch.as_tensor(leaf.copy())  # one that cannot be written to, torch warns of
+    return leaf if isinstance(leaf, Tensor) else None
 
 
 def model_fingerprint(model: nn.Module, inputs: Inputs) -> str:

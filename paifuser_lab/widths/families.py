@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..coupling.multiplying import Product, Row, Shape
+from ..coupling.product import Product, Row, Shape
 
 MOST_WIDTHS = 12  # of one side: a staircase has one step for each 8 or 16 channels of a layer that is not very wide
 

@@ -9,7 +9,7 @@ import numpy
 from torch import nn
 
 from ..grouping import Flags, Structure
-from ..multiplying import Row
+from ..product import Row
 from .cost import Cost, Term
 from .sizes import Sizes
 

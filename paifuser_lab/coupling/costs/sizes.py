@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy
 
 from ..grouping import Structure
-from ..multiplying import Row
+from ..product import Row
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from ...host import host_facts
 from ...progress import progress
 from ...records import Importance, LayerImportance
 from ...weights import weights_hash
-from ...workload import Derived, Workload, workload_of
-from ..data import Batches, batches_of
+from ...workload import Derived, Workload, outside_inference, workload_of
+from ..data import Batches, batches_of, with_gradients
 from ..layers import chosen, why_not
 from ..stage import twice_differentiable
 from ..subject import Batch, Layer, Subject
@@ -40,6 +40,7 @@ ANSWER = "its channels are the model's answer: none of them can go"
 NO_NUMBERS = "its values are not all numbers: a gradient or a weight is infinite or NaN"
 
 
+@outside_inference
 def importance(
     subject: Workload | Derived,
     method: str = "taylor",
@@ -55,7 +56,7 @@ def importance(
     Means over batches (16, unless you say how many or give them) with their standard errors; an interrupt, or the end of the
     `seconds`, keeps what there is. Without data or loss, a way that needs them gives place to magnitude, and the record says so.
     """
-    work = workload_of(subject)
+    work = with_gradients(workload_of(subject))
     _check_asked(method, seconds)
     data = batches_of(work, BATCHES if batches is None else batches, seed)
     name, notes = _possible(work, data, method)

@@ -1,0 +1,121 @@
+"""The layers of a profile as the tree that their paths make, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from .hardware import Ceiling
+from .layer_profile import LayerProfile
+from .record import Record
+
+
+class ProfileTree(Record):
+    """A model's layers in the order in which they first ran, the model itself ('') first."""
+
+    workload: str
+    machine: str
+    device: str = "cpu"
+    applied: tuple[dict[str, dict[str, Any]], ...] = Field(
+        default=(), description="the steps that changed the model, by a recipe"
+    )
+    threads: int
+    ceiling: Ceiling
+    vector_width: int = 1
+    latency_ms: float
+    latency_spread_ms: tuple[float, float]
+    rounds_ms: tuple[float, ...]
+    slowdown_while_profiling: float = Field(description="watched run ÷ untouched run − 1")
+    watching_us: float = Field(description="what watching one call of a layer costs; it is taken out of every row")
+    call_us: float
+    operator_us: float
+    layers: tuple[LayerProfile, ...] = Field(min_length=1)
+    is_interrupted: bool = False
+    failure: str | None = None
+    failed_layer: str | None = None
+
+    def __getitem__(self, layer: str) -> LayerProfile:
+        if layer not in self._by_name:
+            raise KeyError(f"no layer {layer!r} ran; there are {', '.join(list(self._by_name)[1:6])}, …")
+        return self._by_name[layer]
+
+    def get(self, layer: str) -> LayerProfile | None:
+        """A layer's row; None where it has none."""
+        return self._by_name.get(layer)
+
+    def __contains__(self, layer: str) -> bool:
+        return layer in self._by_name
+
+    def __iter__(self) -> Iterator[LayerProfile]:  # type: ignore[override]
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @cached_property
+    def _by_name(self) -> dict[str, LayerProfile]:
+        return {row.layer: row for row in self.layers}
+
+    @property
+    def root(self) -> LayerProfile:
+        """The model itself: its totals are the whole."""
+        return self.layers[0]
+
+    @property
+    def total_ms(self) -> float:
+        """The sum of all rows."""
+        return self.root.total_ms
+
+    @property
+    def rows_to_latency(self) -> float:
+        """The sum of all rows against the untouched model's latency: 1 where nothing is lost and nothing counted twice."""
+        return self.total_ms / self.latency_ms if self.latency_ms else 1.0
+
+    def costliest(self, count: int = 3) -> tuple[LayerProfile, ...]:
+        """The layers that take most time themselves."""
+        return tuple(sorted(self.layers, key=lambda row: -row.self_ms)[:count])
+
+    def children(self, layer: str) -> list[LayerProfile]:
+        """The layers right under a layer; a path in between that never ran itself is skipped."""
+        return self._children.get(layer, [])
+
+    @cached_property
+    def _children(self) -> dict[str, list[LayerProfile]]:
+        found: dict[str, list[LayerProfile]] = {}
+        for row in self.layers[1:]:
+            found.setdefault(self.parent(row.layer), []).append(row)
+        return found
+
+    def parent(self, layer: str) -> str:
+        """The nearest layer above that has a row."""
+        above = layer.rpartition(".")[0]
+        while above and above not in self._by_name:
+            above = above.rpartition(".")[0]
+        return above
+
+    def walk(self, layer: str = "", depth: int = 0) -> Iterator[tuple[int, LayerProfile]]:
+        """The tree from a layer down, each row with its depth in the tree."""
+        yield depth, self[layer]
+        for row in self.children(layer):
+            yield from self.walk(row.layer, depth + 1)
+
+    @property
+    def title(self) -> str:
+        """What was profiled, and where."""
+        stopped = " · stopped early" if self.is_interrupted else ""
+        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}" if self.device == "cpu" else self.device
+        return f"{self.workload} · {self.latency_ms:.3g} ms on {self.machine}, {threads}{stopped}"
+
+    @property
+    def accuracy(self) -> str:
+        """What profiling cost, and how well the rows add up."""
+        if not self.rounds_ms:
+            return "the model never came to its end, so that these times are of one watched run and were held against nothing"
+        slower = f"{abs(self.slowdown_while_profiling):.1%} {'more' if self.slowdown_while_profiling >= 0 else 'less'}"
+        return (
+            f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {self.latency_ms:.3g} ms; while profiling it took "
+            f"{slower}, and {self.watching_us:.2g} µs a call were taken out"
+        )
