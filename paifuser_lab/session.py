@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -130,6 +131,12 @@ class Session:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_wanted and not self._state.is_busy, timeout)
             return self._state
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Meanwhile no other thread makes a new state."""
+        with self._lock:
+            yield
 
     def tell(self, error: str | None) -> None:
         """Put a sentence in place of the error there is; None takes it away."""

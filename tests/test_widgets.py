@@ -118,6 +118,18 @@ def test_several_requests_at_once_are_served_in_order_and_each_once(bench):
     assert made.recipe == lab.Recipe(["fold", "layout"])
 
 
+def test_no_message_shows_an_answer_before_it_says_that_the_request_was_served(bench, monkeypatch):
+    made = bench()
+    sent = []
+    monkeypatch.setattr(made, "_send", lambda message, buffers=None: sent.append(message["state"]))
+    ask(made, {"do": "choose", "step": {"fold": {}}}, {"do": "undo"})
+    made.wait(PATIENCE)
+    told = [(one["served"], [chip["label"] for chip in one["state"]["recipe"]]) for one in sent if "served" in one]
+    assert told == [(1, ["fold batch-norm"]), (2, [])]
+    before = sent[: next(place for place, one in enumerate(sent) if "served" in one)]
+    assert not any(one.get("state", {}).get("recipe") for one in before)
+
+
 def test_what_cannot_be_done_is_told_in_place_and_the_widget_lives_on(bench):
     made = bench()
     ask(made, {"do": "choose", "step": {"fald": {}}})

@@ -209,18 +209,22 @@ class Workbench(Panel):
         self.detail = self.shown.detail(profile, self.selected, state.baseline) if profile is not None else {}
 
     def _on_requests(self, change: Any) -> None:
-        """Serve what the page asked for, in order, each once; what goes wrong is told in place, and the widget lives on."""
+        """Serve what the page asked for, in order, each once; what goes wrong is told in place, and the widget lives on.
+
+        An answer and that it was served go out as one message: between two, the page would show what it foresaw beside what came.
+        """
         for request in sorted(change["new"], key=lambda one: one["id"]):
             if request["id"] <= self.served:
                 continue
-            try:
-                self._serve(request)
-            except Exception as error:
-                told = str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
-                if not isinstance(error, PaifuserError):
-                    logger.exception("request %s failed", request.get("do"))
-                self.session.tell(told)
-            self.served = request["id"]
+            with self.session.paused(), self.hold_sync():
+                try:
+                    self._serve(request)
+                except Exception as error:
+                    told = str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+                    if not isinstance(error, PaifuserError):
+                        logger.exception("request %s failed", request.get("do"))
+                    self.session.tell(told)
+                self.served = request["id"]
 
     def _serve(self, request: dict[str, Any]) -> None:
         answers: dict[str, Callable[[], Any]] = {
