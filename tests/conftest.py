@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from models import Small, images
 
 import paifuser_lab as lab
 from paifuser_lab import session
+from paifuser_lab.fusing import judging
 
 PATIENCE = 120.0
 
@@ -48,6 +50,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def always_quicker() -> Iterator[list[Any]]:
+    """No wall time is taken: as one everything is twice as fast. What was timed is counted."""
+    counted: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "timed", lambda apart, fused, device: counted.append(device) or (2.0, 1.0))
+        yield counted
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab.attending import judging
 from paifuser_lab.attending.windows import is_fused, is_windowed, make_fused
+from paifuser_lab.attending.windows.biases import KeptBias
 from paifuser_lab.errors import StepError
 from paifuser_lab.measure import output_error
 from paifuser_lab.weights import weights_hash
@@ -209,3 +210,15 @@ def test_other_steps_come_after_it(work, times):
     variant = lab.apply(work, lab.Recipe(steps))
     assert variant.reports[-1].relative_error < 0.1
     assert any(is_fused(module) for module in variant.module.modules())
+
+
+def test_kept_biases_are_made_anew_after_a_step_that_torch_does_not_count():
+    table, kept = nn.Parameter(torch.randn(49, 2)), KeptBias()
+    call = lambda: kept(table, (8, 8), 4, 2, torch.float32)
+    with torch.inference_mode():
+        before = call()
+    assert not before.is_inference() and not before.requires_grad
+    call().sum().backward()
+    torch.optim.SGD([table], lr=1.0, fused=True).step()
+    with torch.no_grad():
+        assert torch.equal(call(), KeptBias()(table, (8, 8), 4, 2, torch.float32)) and not torch.equal(call(), before)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-from contextlib import contextmanager
-from pathlib import Path
-
-import pytest
 from browser import jupyterlab
+from browser.living import keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
@@ -48,43 +43,8 @@ Path("told.json").write_text(json.dumps(told))
 """.strip()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """One server and one browser for every test here."""
-    folder = tmp_path_factory.mktemp("frontier")
-    (folder / "notebooks").mkdir()
-    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
-        yield server, browser
-
-
-@contextmanager
-def opened(served, name):
-    """The workbench in a notebook, and a way to read what Python has by now."""
-    server, browser = served
-    folder = server.folder / name
-    jupyterlab.write_notebook(folder / "live.ipynb", [OPEN, READ])
-    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
-        shown.run_all(timeout_s=120)
-
-        def read():
-            (folder / "told.json").unlink()
-            shown.run_cell(1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
-
-        panel = shown.page.locator(".pf-panel").first
-        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
-        yield shown, panel, read
-        assert shown.errors() == [] and shown.strangers == []
-        assert shown.page.locator("img[src=x]").count() == 0
-
-
-def keep(shown, name):
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        shown.page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives(served):
-    with opened(served, "frontier") as (shown, panel, read):
+    with living_panel(served, "frontier", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Frontier").click()
         panel.get_by_label("what is limited").select_option("size_bytes")
         panel.get_by_label("at most").fill("40")
@@ -110,7 +70,7 @@ def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives
 
 
 def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_dragged(served):
-    with opened(served, "groups") as (shown, panel, read):
+    with living_panel(served, "groups", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Importance").click()
         panel.get_by_role("button", name="Find the importance").click()
         read()

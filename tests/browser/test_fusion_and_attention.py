@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-from contextlib import contextmanager
-from pathlib import Path
-
-import pytest
 from browser import jupyterlab
+from browser.living import keep, living_panel
 
 pytestmark = jupyterlab.marks()
 
@@ -62,43 +57,8 @@ Path("told.json").write_text(json.dumps(told))
 """.strip()
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """One server and one browser for every test here."""
-    folder = tmp_path_factory.mktemp("fusion")
-    (folder / "notebooks").mkdir()
-    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
-        yield server, browser
-
-
-@contextmanager
-def opened(served, name):
-    """The workbench in a notebook, and a way to read what Python has by now."""
-    server, browser = served
-    folder = server.folder / name
-    jupyterlab.write_notebook(folder / "live.ipynb", [OPEN, READ])
-    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
-        shown.run_all(timeout_s=120)
-
-        def read():
-            (folder / "told.json").unlink()
-            shown.run_cell(1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
-
-        panel = shown.page.locator(".pf-panel").first
-        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
-        yield shown, panel, read
-        assert shown.errors() == [] and shown.strangers == []
-        assert shown.page.locator("img[src=x]").count() == 0
-
-
-def keep(shown, name):
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        shown.page.screenshot(path=Path(folder) / f"{name}.png")
-
-
 def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(served):
-    with opened(served, "fusion") as (shown, panel, read):
+    with living_panel(served, "fusion", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Fusion").click()
         page = panel.get_by_role("tabpanel", name="Fusion")
         page.get_by_role("button", name="Find what can be fused").click()
@@ -147,7 +107,7 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
 
 
 def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becomes_a_step(served):
-    with opened(served, "attention") as (shown, panel, read):
+    with living_panel(served, "attention", [OPEN, READ]) as (shown, panel, read):
         panel.get_by_role("tab", name="Attention").click()
         page = panel.get_by_role("tabpanel", name="Attention")
         page.get_by_label("kind of attention").select_option("block")

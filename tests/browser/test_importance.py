@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from browser import jupyterlab
+from browser.living import keep
 
 pytestmark = jupyterlab.marks()
 
@@ -61,11 +60,6 @@ def opened(tmp_path_factory):
         assert shown.errors() == [] and shown.strangers == []
 
 
-def keep(shown, name):
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        shown.page.screenshot(path=Path(folder) / f"importance-{name}.png")
-
-
 def kept_words(slider):
     """'23 of 64 channels kept' → 23."""
     return int(slider.get_attribute("aria-valuetext").split()[0])
@@ -84,7 +78,7 @@ def test_a_dragged_threshold_is_what_python_has_kept(opened):
     for step in range(60):
         mouse.move(x, bottom - 2 * step)
         words.append(kept_words(line))
-    keep(shown, "dragged")
+    keep(shown, "importance-dragged")
     mouse.up()
     told = read(served=1)
     assert 1 < told["kept"]["0"] < 64 and told["kept"]["0"] == kept_words(line)
@@ -117,7 +111,7 @@ def test_one_threshold_for_all_layers_leaves_the_answer_whole(opened):
     assert told["kept"] == told["expected"] and told["threshold"] > 0
     assert told["kept"]["4"] == 8 and 40 <= told["kept"]["0"] + told["kept"]["2"] <= 56
     assert told["served"] == 6, "one gesture is one choice"
-    keep(shown, "all")
+    keep(shown, "importance-all")
     layers = shown.page.get_by_role("listbox", name="share of channels kept, by layer")
     layers.get_by_role("option").nth(1).click()
     other = shown.page.get_by_role("slider", name="threshold of 2")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
-from pathlib import Path
 
 import nbformat
 import pytest
 from browser import jupyterlab
+from browser.living import keep
 from nbformat.v4 import new_code_cell, new_notebook
 
 import paifuser_lab as lab
@@ -61,11 +60,6 @@ def opened(tmp_path, *, dark=False):
         assert shown.errors() == [] and shown.strangers == []
 
 
-def keep(shown, name):
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        shown.page.screenshot(path=Path(folder) / f"workbench-{name}.png")
-
-
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
     with opened(tmp_path, dark=dark) as (shown, panel, read, folder):
@@ -74,7 +68,7 @@ def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
         panel.get_by_label("recipe, in the order in which it is applied").get_by_text("fold batch-norm").wait_for()
         told = read()
         assert told["recipe"] == ["fold batch-norm"] and told["rows"] >= 2 and not told["is_original"]
-        keep(shown, f"folded-{'dark' if dark else 'light'}")
+        keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
         panel.get_by_role("button", name="Save recipe").click()
         panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
         assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-from contextlib import contextmanager
-from pathlib import Path
-
-import pytest
 from browser import jupyterlab
+from browser.living import keep, living
 
 pytestmark = jupyterlab.marks()
 
@@ -34,52 +29,19 @@ PROFILE = (
 READ_PANELS = "tell(selected=panel.selected, dots=dots.selected)"
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory):
-    """One server and one browser for every test here."""
-    folder = tmp_path_factory.mktemp("live")
-    (folder / "notebooks").mkdir()
-    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
-        yield server, browser
-
-
-@contextmanager
-def opened(served, name, cells):
-    """A notebook that was run; and what its last cell tells when it is run again."""
-    server, browser = served
-    folder = server.folder / name
-    jupyterlab.write_notebook(folder / "live.ipynb", cells)
-    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
-        shown.run_all(timeout_s=120)
-        assert shown.errors() == []
-
-        def read():
-            (folder / "told.json").unlink()
-            shown.run_cell(len(cells) - 1, timeout_s=60)
-            return json.loads((folder / "told.json").read_text())
-
-        yield shown, read
-        assert shown.errors() == [] and shown.strangers == []
-
-
 def row(shown, place, panel=0):
     return shown.page.locator(".jp-OutputArea .pf-panel").nth(panel).locator(".pf-rows .pf-row").nth(place)
 
 
-def keep(shown, name):
-    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
-        shown.page.screenshot(path=Path(folder) / f"live-{name}.png")
-
-
 def test_a_page_that_is_loaded_again_shows_the_workbench_as_it_is_and_works_on(served):
-    with opened(served, "reload", [MODEL, BENCH, READ_BENCH]) as (shown, read):
+    with living(served, "reload", [MODEL, BENCH, READ_BENCH]) as (shown, read):
         row(shown, 1).click()
         assert read() == {"selected": "0", "recipe": []}
         shown.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
         shown.page.reload()
         shown.wait_until_ready()
         shown.page.locator(".jp-OutputArea .pf-rows .pf-chosen").wait_for(timeout=30_000)
-        keep(shown, "reloaded")
+        keep(shown, "live-reloaded")
         row(shown, 4).click()
         offers = shown.page.get_by_label("what would help")
         offers.get_by_role("button").filter(has_text="fold").click()
@@ -89,7 +51,7 @@ def test_a_page_that_is_loaded_again_shows_the_workbench_as_it_is_and_works_on(s
 
 def test_two_notebooks_at_once_do_not_disturb_each_other(served):
     cells = [MODEL, BENCH, READ_BENCH]
-    with opened(served, "one", cells) as (one, read_one), opened(served, "two", cells) as (two, read_two):
+    with living(served, "one", cells) as (one, read_one), living(served, "two", cells) as (two, read_two):
         row(one, 1).click()
         row(two, 3).click()
         one.page.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
@@ -100,11 +62,11 @@ def test_two_notebooks_at_once_do_not_disturb_each_other(served):
 
 
 def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(served):
-    with opened(served, "restart", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, read):
+    with living(served, "restart", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, read):
         shown.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel()")
         notice = shown.page.get_by_role("alert").filter(has_text="Jupyter kernel behind this panel is gone")
         notice.wait_for(timeout=15_000)
-        keep(shown, "restarted")
+        keep(shown, "live-restarted")
         shown.wait_until_ready()
         notice.get_by_role("button", name="Run the cells up to here again").click()
         notice.wait_for(state="detached", timeout=60_000)
@@ -114,14 +76,14 @@ def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(s
 
 
 def test_without_the_page_s_leave_to_run_cells_what_to_press_is_named(served):
-    with opened(served, "plain", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, _):
+    with living(served, "plain", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, _):
         shown.page.evaluate("() => { window.pfApp = window.jupyterapp; window.jupyterapp = undefined; }")
         shown.page.evaluate("() => window.pfApp.shell.currentWidget.context.sessionContext.restartKernel()")
         shown.page.get_by_role("alert").filter(has_text="press Shift+Enter").wait_for(timeout=15_000)
 
 
 def test_a_click_in_one_view_selects_in_another(served):
-    with opened(served, "share", [MODEL, f"{PROFILE}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
+    with living(served, "share", [MODEL, f"{PROFILE}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
         row(shown, 4).click()
         told = shown.page.locator(".pf-roofline [aria-selected=true]")
         told.wait_for(state="attached", timeout=10_000)
@@ -131,7 +93,7 @@ def test_a_click_in_one_view_selects_in_another(served):
 
 def test_a_click_in_the_map_of_memory_selects_in_the_table(served):
     shows = f"{PROFILE}\nfrom paifuser_lab import profiler\ndisplay(panel, lab.show(profiler.memory_timeline(work)))"
-    with opened(served, "memory", [MODEL, shows, READ_PANELS]) as (shown, read):
+    with living(served, "memory", [MODEL, shows, READ_PANELS]) as (shown, read):
         boxes = shown.page.get_by_role("listbox", name="what is alive at the peak").get_by_role("option")
         boxes.filter(has_text="3").first.click()
         shown.page.locator(".pf-rows .pf-chosen").filter(has_text="3").wait_for(timeout=10_000)
@@ -144,7 +106,7 @@ def test_a_click_in_the_map_of_memory_selects_in_the_table(served):
 
 def test_a_panel_that_was_closed_leaves_the_others_alive(served):
     cells = [MODEL, f"{PROFILE}\ndisplay(panel, dots)", "dots.close()", READ_PANELS]
-    with opened(served, "closed", cells) as (shown, read):
+    with living(served, "closed", cells) as (shown, read):
         shown.page.locator(".pf-roofline").wait_for(state="detached", timeout=10_000)
         row(shown, 4).click()
         assert read()["selected"] == "3"
@@ -154,7 +116,7 @@ def test_a_panel_that_was_closed_leaves_the_others_alive(served):
 
 def test_a_callback_of_the_user_s_that_fails_is_logged_and_the_panel_lives_on(served):
     failing = "def fail(change):\n    raise ValueError('of my own')\n\npanel.observe(fail, 'selected')"
-    with opened(served, "callback", [MODEL, f"{PROFILE}\n{failing}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
+    with living(served, "callback", [MODEL, f"{PROFILE}\n{failing}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
         logged = shown.page.evaluate_handle(
             "() => { const seen = []; const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;"
             " kernel.iopubMessage.connect((_, message) => {"

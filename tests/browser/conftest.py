@@ -1,0 +1,18 @@
+"""What several browser tests stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser import jupyterlab
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    """One server and one browser for every test of a file."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "notebooks").mkdir()
+    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
+        yield server, browser

@@ -1,0 +1,49 @@
+"""A notebook that lives in a browser, and what its last cell tells of the Python side whenever it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from browser import jupyterlab
+
+Read = Callable[[], Any]
+
+
+@contextmanager
+def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
+    """The notebook, run; `read()` runs its last cell, which writes `told.json`."""
+    server, browser = served
+    folder = server.folder / name
+    jupyterlab.write_notebook(folder / "live.ipynb", cells)
+    with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
+        shown.run_all(timeout_s=120)
+        assert shown.errors() == []
+
+        def read() -> Any:
+            (folder / "told.json").unlink()
+            shown.run_cell(len(cells) - 1, timeout_s=120)
+            return json.loads((folder / "told.json").read_text())
+
+        yield shown, read
+        assert shown.errors() == [] and shown.strangers == []
+
+
+@contextmanager
+def living_panel(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Any, Read]]:
+    """The same with its first panel, drawn; a name that is markup must not have become an image."""
+    with living(served, name, cells) as (shown, read):
+        panel = shown.page.locator(".pf-panel").first
+        panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
+        yield shown, panel, read
+        assert shown.page.locator("img[src=x]").count() == 0
+
+
+def keep(shown: Any, name: str) -> None:
+    """A picture of the page, where somebody wants pictures."""
+    if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
+        shown.page.screenshot(path=Path(folder) / f"{name}.png")
