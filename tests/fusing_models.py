@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ from torch.nn import functional as F
 
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
+from paifuser_lab.fusing import judging
 from paifuser_lab.fusing.blocks import FusedBlock
 from paifuser_lab.fusing.layers import FusedLayer
 from paifuser_lab.locate import watching
@@ -36,6 +39,14 @@ def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:
     assert [name for name, _ in variant.module.named_modules()] == names
     assert [type(one).__name__ for one in model.modules() if isinstance(one, FusedLayer | FusedBlock)] == []
     return variant
+
+
+@contextmanager
+def preferring(way: str) -> Iterator[None]:
+    """This way is the quickest wherever it is one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judging, "timed", lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0})
+        yield
 
 
 def patterns(variant: Variant) -> dict[str, str]:
@@ -154,7 +165,12 @@ def branch() -> nn.Module:
 def joined(module: nn.Module, x: Tensor) -> int:
     """How many layers are given what follows them."""
     counted: list[Any] = []
-    with torch.no_grad(), watching(module, lambda layer, args, kwargs: counted.extend(kwargs), lambda *left: None):
+    with (
+        torch.no_grad(),
+        watching(
+            module, lambda layer, args, kwargs: counted.extend(kwargs.keys() & {"residual", "activation"}), lambda *left: None
+        ),
+    ):
         module(x)
     return len(counted)
 

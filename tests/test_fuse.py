@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, Block, fused, patterns
+from fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, Block, fused, patterns, preferring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import Small, enliven, images
@@ -16,7 +20,8 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab import session as session_module
 from paifuser_lab.errors import RecipeError, StoppedError
-from paifuser_lab.fusing import judging, layers, onednn
+from paifuser_lab.fusing import judging, layers, mkl, onednn
+from paifuser_lab.fusing.activation import Bound
 from paifuser_lab.fusing.blocks import FusedBlock
 from paifuser_lab.fusing.layers import FusedLayer
 from paifuser_lab.locate import watching
@@ -25,6 +30,7 @@ from paifuser_lab.session import Session
 from paifuser_lab.weights import weights_hash
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
+WAYS = st.sampled_from(["oneDNN", *(["MKL"] if torch._C.has_mkl else [])])
 
 
 @settings(max_examples=25, deadline=None)
@@ -56,8 +62,10 @@ def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(list(ACTS)), st.booleans(), st.booleans(), st.sampled_from([(3, 16), (2, 3, 16), (16,)]))
-def test_linear_layers_are_one_with_what_follows(act: str, bias: bool, has_residual: bool, shape: tuple[int, ...]) -> None:
+@given(st.sampled_from(list(ACTS)), st.booleans(), st.booleans(), st.sampled_from([(3, 16), (2, 3, 16), (16,)]), WAYS)
+def test_linear_layers_are_one_with_what_follows(
+    act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], way: str
+) -> None:
     class Mlp(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -67,10 +75,15 @@ def test_linear_layers_are_one_with_what_follows(act: str, bias: bool, has_resid
             y = self.two(self.act(self.one(x)))
             return x + y if has_residual else y
 
-    variant = fused(Mlp(), torch.randn(shape))
+    with preferring(way):
+        variant = fused(Mlp(), torch.randn(shape))
     if len(shape) > 1:
         known = "" if act == "softplus" else f" + {act.removesuffix(' in place')}"
         assert patterns(variant) == {"one": f"linear{known}", "two": "linear + residual" if has_residual else "linear"}
+        assert variant.fusions is not None and {one.runs for one in variant.fusions.fused} == {way}
+        with torch.no_grad():
+            for other in (torch.randn(7, 16), torch.randn(2, 2, 3, 16), torch.randn(2, 16, 3).mT):
+                assert output_error(variant.work.model(other), variant.model(other))[0] < EXACT
 
 
 ZOO = {
@@ -140,13 +153,13 @@ def test_only_the_layers_that_are_asked_for_are_fused() -> None:
 
 
 def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "timed", lambda apart, fused, device: (1.0, 1.2))
+    monkeypatch.setattr(judging, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0})
     model, x = enliven(Block("plain", 8)), torch.randn(1, 8, 6, 6)
     variant = fused(model, x)
     place = variant.fusions and variant.fusions.at("conv")
     assert place is not None and (place.standing, place.runs, place.apart_ms, place.fused_ms) == ("slower", "", 1.0, 1.2)
     assert set(patterns(fused(model, x, on=["conv"]))) == {"conv"}
-    monkeypatch.setattr(judging, "timed", lambda apart, fused, device: (1.0, 0.99))
+    monkeypatch.setattr(judging, "timed", lambda calls, device: dict.fromkeys(calls, 0.99) | {"apart": 1.0})
     assert set(patterns(fused(model, x))) == {"conv"}
 
 
@@ -155,13 +168,53 @@ def test_equal_places_are_timed_once(always_quicker: list[Any]) -> None:
     assert len(always_quicker) == 6, "patches, qkv, project, the two of the perceptron, head"
 
 
+@pytest.mark.skipif(not torch._C.has_mkl, reason="torch was built without MKL here")
+def test_the_quickest_way_is_taken_and_kept_and_where_it_is_not_to_be_had_the_likeliest(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = lab.load("vit-s-tiny")
+    with preferring("MKL"):
+        variant = lab.apply(work, Recipe(["fuse"]))
+    assert variant.fusions is not None
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("linear")} == {"MKL"}
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("conv")} == {"oneDNN"}
+    kept = variant.save(tmp_path / "kept")
+    with torch.no_grad():
+        wanted = work.inputs.clone()(variant.model)
+        for model in (copy.deepcopy(variant.module), pickle.loads(pickle.dumps(variant.module)), lab.Variant.load(kept).model):
+            assert operators(model, work) == {"mkl::_mkl_linear": 9, "mkldnn::_convolution_pointwise": 1}
+            assert torch.equal(work.inputs.clone()(model), wanted)
+        monkeypatch.setattr(mkl, "name_for", lambda layer, dtype, **how: "")
+        elsewhere = lab.Variant.load(kept).model
+        assert output_error(wanted, work.inputs.clone()(elsewhere))[0] < EXACT
+        assert set(operators(elsewhere, work)) == {"mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise"}
+
+
+def operators(model: nn.Module, work: Workload) -> Counter[str]:
+    """How often it calls which of the operators that do several things at once."""
+    with torch.autograd.profiler.profile() as profiled:
+        work.inputs.clone()(model)
+    names = (event.name() for event in profiled.kineto_results.events())
+    return Counter(name for name in names if name.startswith("mkl") and "reorder" not in name)
+
+
+def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
+    """What answers one in a hundred too much."""
+
+    def bound(*given: Any, **options: Any) -> Bound:
+        call = bind(*given, **options)
+        return lambda x, residual: call(x, residual) * 1.01
+
+    return bound
+
+
 @pytest.mark.parametrize("broken", ["run", "rewritten"])
 def test_a_replacement_that_answers_otherwise_is_not_made(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from paifuser_lab.fusing import blocks
 
     if broken == "run":
-        right = onednn.run
-        monkeypatch.setattr(onednn, "run", lambda *given: right(*given) * 1.01)
+        for way in (onednn, mkl):
+            monkeypatch.setattr(way, "bind", broken_by(way.bind))
         reason = "its answer differs by "
     else:
         whole, worse = blocks.rewritten, lambda run: lambda *tensors: run(*tensors) * 1.01
@@ -173,10 +226,11 @@ def test_a_replacement_that_answers_otherwise_is_not_made(broken: str, monkeypat
 
 
 def test_an_operator_that_does_not_take_a_place_leaves_it_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: Any) -> Tensor:
+    def refuse(*given: Any, **options: Any) -> Bound:
         raise RuntimeError("no such thing\nat all")
 
-    monkeypatch.setattr(onednn, "run", refuse)
+    for way in (onednn, mkl):
+        monkeypatch.setattr(way, "bind", refuse)
     variant = fused(Small(), images())
     assert variant.fusions is not None
     assert {one.reason for one in variant.fusions.fusions} == {"what would run in its stead fails (no such thing)"}
@@ -305,7 +359,8 @@ def test_on_cuda_the_kernels_take_what_they_can(layer: nn.Module, residual: bool
             more = torch.randn(layers.answer_shape(layer, x)).bfloat16() if residual else None
             wanted = layer.composed(x, more, activation)
             assert wanted.shape == layers.answer_shape(layer, x)
-            torch.testing.assert_close(cuda.run(layer, layer.weight, x, more, activation), wanted, rtol=0.05, atol=0.05)
+            run = cuda.bind(layer, layer.weight, layer.weight, x, activation, has_residual=residual)
+            torch.testing.assert_close(run(x, more), wanted, rtol=0.05, atol=0.05)
 
 
 def test_a_layer_in_a_format_of_its_own_stays_as_it_is():

@@ -280,8 +280,8 @@ def test_derivatives_forwards_pass_through(is_on: bool) -> None:
 
 
 def test_inference_mode_runs_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    block, counted, right = branch(), list[Any](), onednn.run
-    monkeypatch.setattr(onednn, "run", lambda *given: counted.append(given) or right(*given))
+    block, counted, right = branch(), list[Any](), onednn.bind
+    monkeypatch.setattr(onednn, "bind", lambda *given, **options: counted.append(given) or right(*given, **options))
     with torch.inference_mode():
         block(torch.randn(3, 8))
     assert len(counted) == 2 and joined(block, torch.randn(3, 8)) == 2
@@ -328,7 +328,7 @@ def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
             return F.dropout(F.relu(self.one(x)), 0.5, self.training)
 
     model, x = Dropped().train(), torch.randn(2, 8)
-    assert fuse(model, Workload(copy.deepcopy(model), x), Choice(wanted=set)).layers == ["one"] and model.training
+    assert fuse(model, Workload(copy.deepcopy(model), x), Choice(wanted=set)).layers == {"one": "oneDNN"} and model.training
     model.eval()
     assert joined(model, x) == 1
     with torch.no_grad():

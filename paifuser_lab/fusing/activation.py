@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from .tracing import TRACING
 
 Unary = Callable[[Tensor], Tensor]
+Bound = Callable[[Tensor, Tensor | None], Tensor]  # what runs as one, of an input and of what is added to its answer
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def _take(graph: fx.Graph, call: fx.Node) -> None:
     """Let a layer's call add what the block is given to be added."""
     given = [node for node in graph.nodes if node.op == "placeholder"]
     with graph.inserting_after(given[-1]):
-        call.kwargs = {"residual": graph.placeholder(ADDED)}
+        call.kwargs = {"residual": graph.placeholder(ADDED), "is_sure": True}
 
 
 def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: Joined) -> None:
@@ -95,6 +95,7 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: 
     is_layer = bool(kind_of(block.get_submodule(str(call.target))))
     extra: dict[str, Any] = {("residual" if is_layer else ADDED): nodes[one.residual]} if one.residual else {}
     extra |= {} if one.activation == NONE else {"activation": one.activation}
+    extra |= {"is_sure": True} if is_layer else {}  # the block asked before it ran this
     with graph.inserting_before(swallowed[-1]):
         made = graph.call_module(str(call.target), call.args, call.kwargs | extra)
     swallowed[-1].replace_all_uses_with(made)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..kernels import convolve_depthwise, convolve_pointwise, project
 from ..kernels.activation import ACTIVATIONS
 from ..kernels.depthwise import SIDES, STRIDES
-from .activation import NONE
+from .activation import NONE, Bound
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -49,13 +49,23 @@ def _is_depthwise(layer: nn.Conv2d) -> bool:
     )
 
 
-def run(layer: nn.Module, weight: Tensor, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
-    """activation(layer(x) + residual) in one kernel."""
+def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
+    """What it is called where there is a kernel; else ''."""
+    kernel = kernel_for(layer, dtype, has_residual=has_residual, activation=activation)
+    return f"CUDA {kernel}" if kernel else ""
+
+
+def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
+    """The kernels take a weight as it is."""
+    return weight
+
+
+def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool) -> Bound:
+    """activation(layer(x) + residual) for such inputs, in one kernel."""
+    bias = layer.bias
     if isinstance(layer, nn.Linear):
-        return project(x, weight, layer.bias, residual, activation=activation)
-    assert isinstance(layer, nn.Conv2d)
+        return lambda x, residual: project(x, weight, bias, residual, activation=activation)
     if layer.groups == 1:
-        return convolve_pointwise(x, weight, layer.bias, residual, activation=activation)
-    return convolve_depthwise(
-        x, weight, layer.bias, residual, stride=layer.stride[0], padding=int(layer.padding[0]), activation=activation
-    )
+        return lambda x, residual: convolve_pointwise(x, weight, bias, residual, activation=activation)
+    how: dict[str, Any] = {"stride": layer.stride[0], "padding": int(layer.padding[0]), "activation": activation}
+    return lambda x, residual: convolve_depthwise(x, weight, bias, residual, **how)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +18,13 @@ from ..measure import in_turn, output_error
 from ..progress import Progress
 from .blocks import Rewriting, make_original, rewrite
 from .composing import composing
-from .layers import FusedLayer
+from .layers import FusedLayer, make_fused
 from .places import Found, Place, View
+from .ways import ways_of
 
-SECONDS = 0.06  # for a place and its twins together
-Times = dict[Any, tuple[float, float]]  # ms apart and as one, by what counts for it
+SECONDS = 0.03  # for each way of a place, its twins together
+APART = "apart"
+Times = dict[Any, dict[str, float]]  # ms apart and by each way, by what counts for it
 
 
 @dataclass
@@ -29,6 +33,7 @@ class Verdict:
 
     apart_ms: float | None = None
     fused_ms: float | None = None
+    way: str = ""  # the quickest that is right
     error: float | None = None
     answer_bytes: int = 0
     reason: str = ""  # why it cannot be one after all
@@ -121,20 +126,24 @@ class Judge:
         def apart() -> Tensor:
             return layer.composed(x, residual, place.activation)
 
-        def fused() -> Tensor:
-            return layer.forward(x, residual, place.activation)
-
         verdict = self.verdicts[place.layer] = Verdict()
         if place.has_residual and (residual is None or residual.shape != apart().shape):
             verdict.reason = "the other operand of the sum has another shape"
             return
         verdict.answer_bytes = apart().nbytes
-        verdict.error, verdict.reason = self._gap(apart, fused)
-        if not verdict.reason:
+        twins = {way: _twin(layer, way) for way in ways_of(layer, has_residual=place.has_residual, activation=place.activation)}
+        calls = {way: partial(twin.forward, x, residual, place.activation) for way, twin in twins.items()}
+        gaps = {way: self._gap(apart, call) for way, call in calls.items()}
+        right = {way: call for way, call in calls.items() if not gaps[way][1]}
+        if right:
             key = _key(layer, x, residual, place.activation)
-            if key not in self.times:
-                self.times[key] = timed(apart, fused, x.device)
-            verdict.apart_ms, verdict.fused_ms = self.times[key]
+            if not right.keys() <= self.times.get(key, {}).keys():
+                self.times[key] = timed({APART: apart, **right}, x.device)
+            taken = self.times[key]
+            verdict.way = min(right, key=taken.__getitem__)
+            verdict.apart_ms, verdict.fused_ms = taken[APART], taken[verdict.way]
+        verdict.error, verdict.reason = gaps[verdict.way or next(iter(gaps))]
+        make_fused(layer, verdict.way)
         self.shown.advance(doing=place.layer)
 
     def _gap(self, wanted: Callable[[], Any], got: Callable[[], Any]) -> tuple[float | None, str]:
@@ -148,10 +157,16 @@ class Judge:
         return error, "" if error <= self.tolerance else f"its answer differs by {error:.1e}"
 
 
-def timed(apart: Callable[[], Any], fused: Callable[[], Any], device: torch.device) -> tuple[float, float]:
-    """The ms of a call of each, taken in turn."""
-    found = in_turn({"apart": apart, "fused": fused}, device, SECONDS)
-    return found["apart"], found["fused"]
+def timed(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
+    """The ms of each, taken in turn."""
+    return in_turn(calls, device, SECONDS * len(calls))
+
+
+def _twin(layer: FusedLayer, way: str) -> FusedLayer:
+    """A layer of the same weights that runs in one way."""
+    made = copy(layer)
+    make_fused(made, way)
+    return made
 
 
 class _Values(fx.Interpreter):

@@ -8,26 +8,32 @@ makes it anew; not one that comes after a later call without them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from . import cuda, onednn
-from .activation import ACTIVATIONS, NONE
+from .activation import ACTIVATIONS, NONE, Bound
 from .composing import is_composed, is_plain, wants_gradient
+from .ways import Way, ways_of
 
-MADE = ("_packed", "_ways")  # what a fused layer has beside its weights, in no copy
+MADE = ("_packed", "_ways", "_ready")  # what a fused layer has beside its weights, in no copy
+CHOSEN = "_way_chosen"
+MOST_READY = 16  # kinds of calls for which all is at hand
 LAYERS: dict[type[nn.Module], str] = {nn.Linear: "linear", nn.Conv2d: "convolution"}
 
 
-def way_of(layer: Any, *, has_residual: bool, activation: str) -> str:
-    """What does a layer and what follows it at once; '' where nothing does."""
-    weight = layer.weight
-    if weight.device.type == "cpu":
-        return "oneDNN" if onednn.takes(layer, weight.dtype, has_residual=has_residual, activation=activation) else ""
-    kernel = cuda.kernel_for(layer, weight.dtype, has_residual=has_residual, activation=activation) if weight.is_cuda else ""
-    return f"CUDA {kernel}" if kernel else ""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call that was bound for inputs of one kind, and of what it was."""
+
+    weight: Tensor
+    version: int
+    pointer: int
+    bias: Tensor | None
+    answer: tuple[int, ...]
+    call: Bound
 
 
 def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
@@ -39,6 +45,11 @@ def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
     return (x.shape[0], layer.weight.shape[0], *sides)
 
 
+def _fits(residual: Tensor, x: Tensor, answer: tuple[int, ...]) -> bool:
+    """Whether it can be added as it is."""
+    return residual.dtype is x.dtype and residual.shape == answer and residual.device == x.device
+
+
 class FusedLayer(nn.Module):
     """What a fused layer adds to the class of the layer."""
 
@@ -46,53 +57,76 @@ class FusedLayer(nn.Module):
     weight: Tensor
     bias: Any
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, activation: str = NONE) -> Tensor:
-        """activation(layer(x) + residual)."""
-        way = "" if is_composed() else self._way(residual is not None, activation)
-        if wants_gradient(x, residual, self.weight, self.bias):
-            self._forget()  # what comes of it may change the weight uncounted
-            return self.composed(x, residual, activation)
-        if not way or not self._is_free(x, residual):
-            return self.composed(x, residual, activation)
-        if way != "oneDNN":
-            return cuda.run(self, self.weight, x, residual, activation)
-        return onednn.run(self, self._packed_for(x), x, residual, activation)
-
-    def _is_free(self, x: Tensor, residual: Tensor | None) -> bool:
-        """Whether nothing asks for torch's own operators: autocast, other formats or shapes, tensors of another kind."""
-        weight = self.weight
-        return (
-            is_plain(x, residual, weight)
-            and not weight.is_inference()  # whose changes torch does not count
-            and x.dtype == weight.dtype
-            and x.device == weight.device
-            and not torch.is_autocast_enabled(x.device.type)
-            and x.numel() > 0
-            and x.dim() == (4 if weight.dim() == 4 else max(2, x.dim()))
-            and (residual is None or (residual.dtype == x.dtype and residual.shape == answer_shape(self, x)))
-        )
-
-    def _way(self, has_residual: bool, activation: str) -> str:
-        key = has_residual, activation, self.weight.dtype, self.weight.device
-        known: dict[Any, str] = self.__dict__.setdefault("_ways", {})
-        if key not in known:
-            known[key] = way_of(self, has_residual=has_residual, activation=activation)
-        return known[key]
+    def forward(self, x: Tensor, residual: Tensor | None = None, activation: str = NONE, *, is_sure: bool = False) -> Tensor:
+        """activation(layer(x) + residual). Sure is a block that nobody differentiates, compiles, looks into or lets torch choose formats."""
+        if not is_sure:
+            if wants_gradient(x, residual, self.weight, self.bias):
+                self._forget()  # what comes of it may change the weight uncounted
+                return self.composed(x, residual, activation)
+            if is_composed() or torch.is_autocast_enabled(x.device.type):
+                return self.composed(x, residual, activation)
+        ready = self._ready_for(x, residual, activation)
+        return self.composed(x, residual, activation) if ready is None else ready.call(x, residual)
 
     def composed(self, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
         """The same of torch's operators."""
         made: Tensor = super().forward(x)
         return ACTIVATIONS[activation].compose(made if residual is None else made + residual)
 
-    def _packed_for(self, x: Tensor) -> Tensor:
+    def _ready_for(self, x: Tensor, residual: Tensor | None, activation: str) -> Ready | None:
+        """What runs it at once; None where nothing does. This is asked at every call."""
+        known: dict[Any, Ready] = self.__dict__.setdefault("_ready", {})
+        key = x.shape, x.stride(), x.dtype, x.device, type(x), type(residual), activation
+        ready, weight = known.get(key), self.weight
+        if ready is None or not (
+            ready.weight is weight
+            and ready.version == weight._version
+            and ready.pointer == weight.data_ptr()
+            and ready.bias is self.bias
+        ):
+            way = self._way(residual is not None, activation)
+            if way is None or not self._takes(x, residual):
+                return None
+            if len(known) >= MOST_READY:
+                known.clear()
+            ready = known[key] = self._bound(way, x, activation, has_residual=residual is not None)
+        return ready if residual is None or _fits(residual, x, ready.answer) else None
+
+    def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
+        """Whether it is given what its weight is for, by tensors with nothing behind them."""
+        weight = self.weight
+        return (
+            is_plain(x, residual, weight)
+            and not weight.is_inference()  # whose changes torch does not count
+            and x.dtype == weight.dtype
+            and x.device == weight.device
+            and x.numel() > 0
+            and x.dim() == (4 if weight.dim() == 4 else max(2, x.dim()))
+        )
+
+    def _bound(self, way: Way, x: Tensor, activation: str, *, has_residual: bool) -> Ready:
         weight = self.weight
         state = weight._version, weight.data_ptr()
+        call = way.bind(self, weight, self._packed_by(way, x), x, activation, has_residual=has_residual)
+        return Ready(weight, *state, self.bias, answer_shape(self, x), call)
+
+    def _packed_by(self, way: Way, x: Tensor) -> Any:
+        weight = self.weight
+        state = way, weight._version, weight.data_ptr()
         known = self.__dict__.get("_packed")
         if known is None or known[0] is not weight or known[1] != state:
-            known = weight, state, onednn.packed(self, weight.detach(), x)
-            self.__dict__["_packed"] = known
-        packed: Tensor = known[2]
-        return packed
+            self.__dict__["_ready"].clear()  # which hold what was packed before
+            known = self.__dict__["_packed"] = weight, state, way.pack(self, weight.detach(), x)
+        return known[2]
+
+    def _way(self, has_residual: bool, activation: str) -> Way | None:
+        """The way that was chosen, or the likeliest where that is not to be had here."""
+        key = has_residual, activation, self.weight.dtype, self.weight.device
+        known: dict[Any, Way | None] = self.__dict__.setdefault("_ways", {})
+        if key not in known:
+            ways = ways_of(self, has_residual=has_residual, activation=activation)
+            known[key] = ways.get(self.__dict__.get(CHOSEN, ""), next(iter(ways.values()), None))
+        return known[key]
 
     def train(self, mode: bool = True) -> Self:
         """As ever; what was packed is made anew after a training."""
@@ -103,6 +137,7 @@ class FusedLayer(nn.Module):
     def _forget(self) -> None:
         if not torch.compiler.is_compiling():
             self.__dict__.pop("_packed", None)
+            self.__dict__.pop("_ready", None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in MADE}
@@ -124,15 +159,18 @@ FUSED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: FusedLinear, nn.Conv
 APART = {fused: apart for apart, fused in FUSED.items()}
 
 
-def make_fused(layer: nn.Module) -> None:
-    """Let a layer do what follows it; it stays the same object with the same weights."""
+def make_fused(layer: nn.Module, way: str = "") -> None:
+    """Let a layer do what follows it, in a way; it stays the same object with the same weights."""
+    make_apart(layer)
     layer.__class__ = FUSED.get(type(layer), type(layer))
+    if way:
+        layer.__dict__[CHOSEN] = way
 
 
 def make_apart(layer: nn.Module) -> None:
     """Take that back."""
     layer.__class__ = APART.get(type(layer), type(layer))
-    for name in MADE:
+    for name in (*MADE, CHOSEN):
         layer.__dict__.pop(name, None)
 
 

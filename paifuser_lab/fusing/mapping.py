@@ -21,7 +21,7 @@ from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
 from .blocks import Rewriting, rewrite
 from .judging import Judge, Times, Verdict
-from .layers import make_apart, make_fused, way_of
+from .layers import make_apart, make_fused
 from .places import Place, find_places
 from .scouting import scout
 
@@ -44,7 +44,7 @@ class Fused:
 
     fusions: FusionMap
     folded: list[tuple[str, str]] = field(default_factory=list)
-    layers: list[str] = field(default_factory=list)
+    layers: dict[str, str] = field(default_factory=dict)  # the way of each
     blocks: dict[str, Rewriting] = field(default_factory=dict)
 
     @property
@@ -82,12 +82,12 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
             judge.rewrite(layers)
             verdicts = judge.run(call)
     norms = dict(folded)
-    told = [_told(model, place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places]
-    fused = {one.place for one in told if one.standing == "fused"}
-    for layer in set(layers) - fused:
+    told = [_told(place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places]
+    fused = {one.place: one.runs for one in told if one.standing == "fused"}
+    for layer in set(layers) - set(fused):
         make_apart(model.get_submodule(layer))
     blocks = judge.rewrite(fused)
-    return Fused(FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told)), folded, sorted(fused), blocks)
+    return Fused(FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told)), folded, fused, blocks)
 
 
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
@@ -97,20 +97,18 @@ def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
     if missing := [name for name in known if name not in names]:
         raise StepError(f"there is no layer '{missing[0]}', which ran as one with others in the model that was saved")
     fold(model, remembered["folded"])
-    for layer in remembered["layers"]:
-        make_fused(model.get_submodule(layer))
+    for layer, way in remembered["layers"].items():
+        make_fused(model.get_submodule(layer), way)
     for block, how in remembered["blocks"].items():
         rewrite(model.get_submodule(block), Rewriting.of_data(how))
 
 
 def _told(
-    model: nn.Module, place: Place, verdict: Verdict | None, norms: dict[str, str],
+    place: Place, verdict: Verdict | None, norms: dict[str, str],
     wanted: Collection[str], off: Collection[str], on: Collection[str],
 ) -> Fusion:  # fmt: skip
     """A place as the map has it."""
     standing, reason = _standing(place, verdict, wanted, off, on)
-    layer = model.get_submodule(place.layer)
-    way = way_of(layer, has_residual=place.has_residual, activation=place.activation) if place.can_be else ""
     parts = [place.kind, *(["batch-norm"] if place.layer in norms else []), *(["residual"] if place.has_residual else [])]
     parts += [] if place.activation == NONE else [place.activation]
     seen = verdict or Verdict()
@@ -119,7 +117,7 @@ def _told(
     return Fusion(
         layers=(place.layer, *own, *(one for one in place.modules if one not in own)),
         pattern=" + ".join(parts),
-        runs=way if standing == "fused" else "",
+        runs=seen.way if standing == "fused" else "",
         standing=standing,
         reason=reason,
         saved_bytes=2 * passes * seen.answer_bytes if passes and seen.answer_bytes else None,

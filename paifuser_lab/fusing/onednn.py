@@ -11,16 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
-from .activation import ACTIVATIONS, NONE
+from .activation import ACTIVATIONS, NONE, Bound
 
 ops = torch.ops.mkldnn
 
 
-def takes(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> bool:
-    """Whether there is an operator for it: a sum can only be followed by relu, that of a linear layer by nothing."""
+def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
+    """What it is called where there is an operator; else ''. A sum can only be followed by relu, that of a linear layer by nothing."""
     if not torch._C._has_mkldnn or not _computes_in(dtype) or activation not in ACTIVATIONS:
-        return False
-    return not has_residual or activation in ((NONE,) if isinstance(layer, nn.Linear) else (NONE, "relu"))
+        return ""
+    after_sums = (NONE,) if isinstance(layer, nn.Linear) else (NONE, "relu")
+    return "oneDNN" if not has_residual or activation in after_sums else ""
 
 
 def _computes_in(dtype: torch.dtype) -> bool:
@@ -29,40 +30,50 @@ def _computes_in(dtype: torch.dtype) -> bool:
     return dtype is torch.float32
 
 
-def packed(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
+def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
     """The weight in the order that suits inputs such as this one."""
     made: Tensor
     if isinstance(layer, nn.Conv2d):
-        made = ops._reorder_convolution_weight(
-            weight, list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups, list(x.shape)
-        )
+        made = ops._reorder_convolution_weight(weight, *geometry_of(layer), list(x.shape))
     else:
         made = ops._reorder_linear_weight(weight, x.numel() // x.shape[-1])
     return made
 
 
-def run(layer: nn.Module, weight: Tensor, x: Tensor, residual: Tensor | None, activation: str) -> Tensor:
-    """activation(layer(x) + residual) in one operator."""
-    made: Tensor
-    name, numbers, algorithm = ACTIVATIONS[activation].onednn
-    bias: Any = layer.bias
-    if isinstance(layer, nn.Conv2d):
-        how = (list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups)
+def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool) -> Bound:
+    """activation(layer(x) + residual) for such inputs, in one operator."""
+    bias, after = layer.bias, ACTIVATIONS[activation].onednn
+    if isinstance(layer, nn.Linear):
+        alone, joined = ops._linear_pointwise.default, ops._linear_pointwise.binary
+        if has_residual:
+            return lambda x, residual: joined(x, residual, packed, bias, "add")
+        return lambda x, residual: alone(x, packed, bias, *after)
+    padding, stride, dilation, groups = geometry_of(layer)
+    alone, joined = ops._convolution_pointwise.default, ops._convolution_pointwise.binary
+    after_sum = (None, [], None) if activation == NONE else after
+
+    def call(x: Tensor, residual: Tensor | None) -> Tensor:
+        made: Tensor
         if residual is None:
-            made = ops._convolution_pointwise(x, weight, bias, *how, name, numbers, algorithm)
+            made = alone(x, packed, bias, padding, stride, dilation, groups, *after)
         else:
-            after = (None, [], None) if activation == NONE else (name, numbers, algorithm)
-            made = ops._convolution_pointwise.binary(x, residual, weight, bias, *how, "add", 1.0, *after)
-        return made if is_channels_last(x) or is_channels_last(layer.weight) else made.contiguous()
-    if residual is None:
-        made = ops._linear_pointwise(x, weight, bias, name, numbers, algorithm)
-    else:
-        made = ops._linear_pointwise.binary(x, residual, weight, bias, "add")
-    return made
+            made = joined(x, residual, packed, bias, padding, stride, dilation, groups, "add", 1.0, *after_sum)
+        return made
+
+    if is_channels_last(x) or is_channels_last(weight):
+        return call
+    return lambda x, residual: call(
+        x, residual
+    ).contiguous()  # the operator answers channels-last always, torch in the order it was asked
+
+
+def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
+    """A convolution's padding, stride, dilation and groups."""
+    return list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups
 
 
 def is_channels_last(images: Tensor) -> bool:
-    """The operator answers channels-last always; whoever asked in the usual order is answered in it, as torch does."""
+    """Whether images, or a weight, are in that order and no other."""
     return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
 

@@ -13,9 +13,10 @@ from .activation import NONE
 from .blocks import Joined, Rewriting
 from .following import Chain, Follower, hands_on, has_hooks
 from .form import Form
-from .layers import kind_of, obstacle, way_of
+from .layers import kind_of, obstacle
 from .scouting import Sight
 from .tracing import traced
+from .ways import ways_of
 
 WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
 STAYS = "what follows stays apart"
@@ -143,7 +144,7 @@ class _Search:
         for chain in follower.chains(call):
             if inner and not chain.is_alone and (chain.residual is None or chain.activation != NONE):
                 continue
-            if chain.is_alone or way_of(module, has_residual=chain.residual is not None, activation=chain.activation):
+            if chain.is_alone or ways_of(module, has_residual=chain.residual is not None, activation=chain.activation):
                 yield chain
 
     def _is_end(self, layer: str, home: str) -> bool:
@@ -180,7 +181,7 @@ class _Search:
 
     def _alone(self, layer: str, reason: str) -> Place:
         """A layer with nothing after it, which is worth it where its weight can be packed."""
-        can_be = bool(way_of(self.model.get_submodule(layer), has_residual=False, activation=NONE))
+        can_be = bool(ways_of(self.model.get_submodule(layer), has_residual=False, activation=NONE))
         told = reason if reason or can_be else "nothing follows it that could be one with it"
         return Place(layer, self._kind(layer), reason=told, can_be=can_be)
 
