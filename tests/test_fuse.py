@@ -163,6 +163,28 @@ def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(monkeypatch:
     assert set(patterns(fused(model, x))) == {"conv"}
 
 
+def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
+    found = lab.fusions(work)
+    assert (found.apart_ms, found.fused_ms) == (2.0, 1.0) and "; the whole 2 → 1 ms." in found.summary
+    calls = {}
+
+    def slower(given: Any, device: torch.device) -> dict[str, float]:
+        calls.update(given)
+        return dict.fromkeys(given, 1.0) | {"as one": 1.5}
+
+    monkeypatch.setattr(judging, "timed", slower)
+    variant = lab.apply(work, Recipe([{"fuse": {"on": ["conv"]}}]))
+    assert variant.fusions is not None and variant.fusions.summary.endswith("; the whole 1 → 1.5 ms, which is no faster.")
+    kinds = []
+    for name in ("apart", "as one", "apart"):
+        calls[name]()
+        kinds.append(isinstance(variant.module.conv, FusedLayer))
+    assert kinds == [False, True, False]
+    found = lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}])).fusions
+    assert found is not None and found.apart_ms is None and found.whole == ""
+
+
 def test_equal_places_are_timed_once(always_quicker: list[Any]) -> None:
     lab.apply(lab.load("vit-s-tiny"), Recipe(["fuse"]))
     assert len(always_quicker) == 6, "patches, qkv, project, the two of the perceptron, head"

@@ -7,12 +7,13 @@ following    what follows a layer in it: a sum, an activation
 places       where a layer and what follows it could be one
 judging      each place on the inputs that it really gets, both ways
 layers       the layer that does what follows it too
+ways         what runs as one on each kind of device: onednn, mkl, cuda
 blocks       the block that calls its layers so
 seen         the block as it was, while which it may
 form         how a block is called
 activation   what may follow a sum
 composing    when all is composed of torch's operators instead
-onednn, cuda what runs as one on a CPU, and on a CUDA device
+geometry     of convolutions and images
 
 Nothing is taken out of the model: every part keeps its place, name and weights, and a block its own forward for all other calls.
 """

@@ -19,24 +19,30 @@ Bound = Callable[[Tensor, Tensor | None], Tensor]  # what runs as one, of an inp
 
 @dataclass(frozen=True)
 class Activation:
-    """One of them, in torch and as oneDNN takes it: its name there, its numbers, its algorithm."""
+    """One of them, in torch, as oneDNN takes it (its name there, its numbers, its algorithm), and over what is not needed any more."""
 
     compose: Unary
     onednn: tuple[str, tuple[float, ...], str]
+    over: Unary | None = None
+
+    @property
+    def in_place(self) -> Unary:
+        """The same, which may write over what it is given."""
+        return self.over or self.compose
 
 
 NONE = "none"
 ACTIVATIONS: dict[str, Activation] = {
     NONE: Activation(lambda x: x, ("none", (), "")),
-    "relu": Activation(F.relu, ("relu", (), "")),
-    "relu6": Activation(F.relu6, ("hardtanh", (0.0, 6.0), "")),
-    "silu": Activation(F.silu, ("swish", (), "")),
+    "relu": Activation(F.relu, ("relu", (), ""), F.relu_),
+    "relu6": Activation(F.relu6, ("hardtanh", (0.0, 6.0), ""), lambda x: F.relu6(x, inplace=True)),
+    "silu": Activation(F.silu, ("swish", (), ""), lambda x: F.silu(x, inplace=True)),
     "gelu": Activation(F.gelu, ("gelu", (), "none")),
     "gelu by tanh": Activation(lambda x: F.gelu(x, approximate="tanh"), ("gelu", (), "tanh")),
-    "hardswish": Activation(F.hardswish, ("hardswish", (), "")),
-    "hardsigmoid": Activation(F.hardsigmoid, ("hardsigmoid", (), "")),
-    "sigmoid": Activation(torch.sigmoid, ("sigmoid", (), "")),
-    "tanh": Activation(torch.tanh, ("tanh", (), "")),
+    "hardswish": Activation(F.hardswish, ("hardswish", (), ""), lambda x: F.hardswish(x, inplace=True)),
+    "hardsigmoid": Activation(F.hardsigmoid, ("hardsigmoid", (), ""), lambda x: F.hardsigmoid(x, inplace=True)),
+    "sigmoid": Activation(torch.sigmoid, ("sigmoid", (), ""), torch.sigmoid_),
+    "tanh": Activation(torch.tanh, ("tanh", (), ""), torch.tanh_),
 }
 MODULES: dict[type[nn.Module], str] = {
     nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.Hardswish: "hardswish", nn.Hardsigmoid: "hardsigmoid",

@@ -11,6 +11,7 @@ from ..kernels import convolve_depthwise, convolve_pointwise, project
 from ..kernels.activation import ACTIVATIONS
 from ..kernels.depthwise import SIDES, STRIDES
 from .activation import NONE, Bound
+from .geometry import is_pointwise
 
 HALVES = (torch.bfloat16, torch.float16)
 
@@ -24,17 +25,6 @@ def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation
     if layer.weight.shape[0] % 8 or layer.weight.shape[1] % 8:
         return ""
     return "pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
-
-
-def is_pointwise(layer: nn.Module) -> bool:
-    """Whether it is a convolution of single points."""
-    return (
-        isinstance(layer, nn.Conv2d)
-        and layer.groups == 1
-        and set(layer.kernel_size) == {1}
-        and set(layer.stride) == {1}
-        and set(layer.padding) == {0}
-    )
 
 
 def _is_depthwise(layer: nn.Conv2d) -> bool:

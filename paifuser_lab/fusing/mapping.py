@@ -87,7 +87,10 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
     for layer in set(layers) - set(fused):
         make_apart(model.get_submodule(layer))
     blocks = judge.rewrite(fused)
-    return Fused(FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told)), folded, fused, blocks)
+    with running(model):
+        apart_ms, fused_ms = judge.whole(call, work.device) or (None, None)
+    found_map = FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told), apart_ms=apart_ms, fused_ms=fused_ms)
+    return Fused(found_map, folded, fused, blocks)
 
 
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:

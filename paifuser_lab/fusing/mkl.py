@@ -1,4 +1,4 @@
-"""MKL's matrix product on a CPU: a linear layer in fp32 whose weight is packed once; what follows is written over its answer.
+"""MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once; what follows is done over its answer.
 
 On processors that MKL knows it is ahead of oneDNN's for many shapes, on others far behind it.
 """
@@ -12,32 +12,41 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from .activation import ACTIVATIONS, NONE, Bound
+from .geometry import is_channels_last, is_pointwise
 
 ops = torch.ops.mkl
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
     """What it is called where it can do that; else ''. It takes what oneDNN takes, so that each place has both to choose from."""
-    can = torch._C.has_mkl and hasattr(ops, "_mkl_linear") and not (has_residual and activation != NONE)
-    return "MKL" if can and isinstance(layer, nn.Linear) and dtype is torch.float32 and activation in ACTIVATIONS else ""
+    can = torch._C.has_mkl and hasattr(ops, "_mkl_linear") and dtype is torch.float32 and activation in ACTIVATIONS
+    if isinstance(layer, nn.Linear):
+        return "MKL" if can and not (has_residual and activation != NONE) else ""
+    return "MKL" if can and is_pointwise(layer) and not (has_residual and activation not in (NONE, "relu")) else ""
 
 
 def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:
     """The weight in the order that suits as many rows; with another number of them the operator takes the weight as it is."""
-    rows = x.numel() // x.shape[-1]
-    return ops._mkl_reorder_linear_weight(weight, rows), rows
+    rows = x.numel() // weight.shape[1]
+    return ops._mkl_reorder_linear_weight(weight.flatten(1), rows), rows
 
 
 def bind(layer: Any, weight: Tensor, packed: tuple[Tensor, int], x: Tensor, activation: str, *, has_residual: bool) -> Bound:
     """activation(layer(x) + residual) for such inputs."""
-    run, bias, (own, rows) = ops._mkl_linear.default, layer.bias, packed
-    after = None if activation == NONE else ACTIVATIONS[activation].compose
+    run, bias, (own, rows), plain = ops._mkl_linear.default, layer.bias, packed, weight.flatten(1)
+    after = None if activation == NONE else ACTIVATIONS[activation].in_place
+    is_image = weight.dim() == 4
+    is_last = is_channels_last(x) or is_channels_last(weight)
 
     def call(x: Tensor, residual: Tensor | None) -> Tensor:
-        made: Tensor = run(x, own, weight, bias, rows)
+        made: Tensor = run(x.permute(0, 2, 3, 1) if is_image else x, own, plain, bias, rows)
+        if is_image:  # its points are rows
+            made = made.permute(0, 3, 1, 2)
         if residual is not None:
             made.add_(residual)
-        return made if after is None else after(made)
+        if after is not None:
+            made = after(made)
+        return made if not is_image or is_last else made.contiguous()
 
     return call
 

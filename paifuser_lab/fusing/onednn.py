@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from .activation import ACTIVATIONS, NONE, Bound
+from .geometry import geometry_of, is_channels_last
 
 ops = torch.ops.mkldnn
 
@@ -65,16 +66,6 @@ def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str,
     return lambda x, residual: call(
         x, residual
     ).contiguous()  # the operator answers channels-last always, torch in the order it was asked
-
-
-def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
-    """A convolution's padding, stride, dilation and groups."""
-    return list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups
-
-
-def is_channels_last(images: Tensor) -> bool:
-    """Whether images, or a weight, are in that order and no other."""
-    return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
 
 
 @register_flop_formula(ops._convolution_pointwise, get_raw=True)

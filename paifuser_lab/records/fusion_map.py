@@ -56,6 +56,8 @@ class FusionMap(Record):
     workload: str
     machine: str = Field(description="where the times were taken, and what what runs was chosen for")
     fusions: tuple[Fusion, ...] = ()
+    apart_ms: float | None = Field(default=None, description="a call of the whole model with every layer apart")
+    fused_ms: float | None = Field(default=None, description="one with the fused places as one, timed in turn with the former")
 
     @property
     def saved_ms(self) -> float:
@@ -77,7 +79,15 @@ class FusionMap(Record):
         counts = {standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS}
         told = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
         told += [f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])]
-        return ", ".join(told) + "."
+        return ", ".join(told) + (f"; the whole {whole}." if (whole := self.whole) else ".")
+
+    @property
+    def whole(self) -> str:
+        """What it does for the whole model: "46.4 → 38.1 ms"; '' where that was not timed."""
+        if self.apart_ms is None or self.fused_ms is None:
+            return ""
+        told = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
+        return told if self.fused_ms < self.apart_ms else f"{told}, which is no faster"
 
     def table(self) -> list[dict[str, str]]:
         """A row a place."""

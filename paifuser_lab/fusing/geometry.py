@@ -1,0 +1,29 @@
+"""Of convolutions: which are of single points, and in what order images lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def is_pointwise(layer: nn.Module) -> bool:
+    """Whether it is a convolution of single points."""
+    return (
+        isinstance(layer, nn.Conv2d)
+        and layer.groups == 1
+        and set(layer.kernel_size) == {1}
+        and set(layer.stride) == {1}
+        and set(layer.padding) == {0}
+    )
+
+
+def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
+    """A convolution's padding, stride, dilation and groups."""
+    return list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups
+
+
+def is_channels_last(images: Tensor) -> bool:
+    """Whether images, or a weight, are in that order and no other."""
+    return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
