@@ -17,6 +17,7 @@ from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels.kernel import Kernel
 from paifuser_lab.kernels.launch import Launch, run_by
 from paifuser_lab.kernels.tiles import Tile
+from paifuser_lab.multiply_adds import counter
 
 REQUIRED = os.environ.get("PAIFUSER_REQUIRE", "").split(",")
 needs_compiler = pytest.mark.skipif(compiler() is None and "g++" not in REQUIRED, reason="g++ is not installed")
@@ -84,7 +85,7 @@ def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
 
 
 def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...]) -> None:
-    """torch's own checks of an operator, a full graph compiled, an export, and gradients that are the composed ones', or none."""
+    """torch's own checks of an operator, a full graph compiled, an export, its arithmetic, and the composed gradients', or none."""
     operator = getattr(torch.ops.paifuser, kernel.name).default
     leaves = tuple(one.requires_grad_() if kernel.is_differentiable and _has_gradient(one) else one for one in inputs)
     with emulator_for_cpu(kernel, entries) as ran:
@@ -95,6 +96,7 @@ def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, 
         program = torch.export.export(_Calling(operator, inputs), tuple(one for one in inputs if isinstance(one, Tensor)))
         assert operator in [node.target for node in program.graph.nodes]
         assert ran
+        assert arithmetic(operator, inputs) == arithmetic(kernel.compose, inputs) > 0
         if not kernel.is_differentiable:
             _check_refused(operator, inputs)
             return
@@ -104,6 +106,13 @@ def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, 
     composed = torch.autograd.grad(kernel.compose(*leaves), wanted, weight)
     for one, other in zip(found, composed, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def arithmetic(run: Callable[..., Any], inputs: tuple[Any, ...]) -> int:
+    """The floating-point operations that torch's counter finds."""
+    with torch.no_grad(), counter() as counted:
+        run(*inputs)
+    return int(counted.get_total_flops())
 
 
 def _check_refused(operator: Any, inputs: tuple[Any, ...]) -> None:

@@ -49,11 +49,11 @@ def test_the_step_changes_every_layer_that_gains_and_says_by_how_much(work, time
 
 
 def test_what_would_be_slower_stays_and_that_is_said(work, times):
-    times["after"] = 2.0
+    times["after"] = 1.96
     variant = with_attention(work, keep=0.4)
     assert variant.reports[0].relative_error == 0 and not variant.remembered[0]["sparse"]
     assert variant.notes[0] == (
-        "'blocks.0.attention' attends to all keys: 40% of the keys are not faster; 2 ms become 2 ms in its attention"
+        "'blocks.0.attention' attends to all keys: 40% of the keys are not clearly faster; 2 ms become 1.96 ms in its attention"
     )
     assert with_attention(work, keep=0.4, even_if_slower=True).reports[0].relative_error > 0
 

@@ -7,9 +7,9 @@ Floor for 16 heads of 128 over 16,384 tokens in bf16: 4 × 67 MB, 63 µs on an H
 density, 696 µs at a density of a quarter and 790 TFLOP/s, of which `mma.sync` reaches about half.
 
 On a CPU, and where the kernel does not run, torch gathers the listed blocks and hands them to its own attention, some blocks of
-queries at a time. On one CPU core, over 1,024 to 4,096 tokens, that and the choice took a fifth to a third of the time of attention
-to all at a density of a tenth, about half at a quarter, as much at a half and up to 1.8 times at all; where both are causal half at
-a tenth, as much at a quarter and more beyond. FlexAttention, compiled for each length in 40 s, took about half of that again.
+queries at a time. On a Xeon with AVX-512, one core or two, six heads of 64 over 1,024 to 4,096 tokens, that and the choice took a
+fifth to a third of the time of attention to all at a density of a tenth, half of it at a quarter, 0.9 to 1.2 times as long at a half
+and 2 to 3.3 times at all; where both are causal 0.6 to 0.8 times as long at a tenth and more than all from a quarter on.
 """
 
 from __future__ import annotations
@@ -69,11 +69,12 @@ def compose(
     room = _GATHERED.get(query.device.type, _GATHERED_ELSEWHERE)
     at_once = max(1, room // max(1, keys.shape[0] * keys.shape[1] * kept.shape[-1] * BLOCK * keys.shape[-1]))
     parts: list[Tensor] = []
-    ordered = _in_order(kept)
+    is_whole = lengths is None and not is_causal and mask is None and not key.shape[2] % BLOCK and _is_full(kept)
+    ordered = kept if is_whole else _in_order(kept)
     for queries, listed in zip(torch.split(query, at_once * BLOCK, 2), torch.split(ordered, at_once, 2), strict=True):
         start = sum(part.shape[2] for part in parts)
         most = blocks_of(start + queries.shape[2]) if is_causal else kept.shape[-1]  # what is behind the diagonal is not gathered
-        visible, added = _seen(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
+        visible, added = (None, None) if is_whole else _seen(start, listed[..., :most], _limit(key, lengths), is_causal, mask)
         parts.append(_gathered(queries, keys, values, listed[..., :most], visible, added, scale, dropout))
     return torch.cat(parts, dim=2) if parts else torch.empty_like(query)
 
@@ -165,7 +166,8 @@ def blocks_of(tokens: int) -> int:
 
 def in_blocks(tokens: Tensor) -> Tensor:
     """(batch, heads, blocks, 64, numbers), zeros after the last token."""
-    padded = F.pad(tokens, (0, 0, 0, -tokens.shape[2] % BLOCK))
+    missing = -tokens.shape[2] % BLOCK
+    padded = F.pad(tokens, (0, 0, 0, missing)) if missing else tokens
     return padded.reshape(*tokens.shape[:2], -1, BLOCK, tokens.shape[3])
 
 
@@ -173,6 +175,12 @@ def _limit(key: Tensor, lengths: Tensor | None) -> Tensor:
     """Up to where there are keys, for each of the batch: (batch, 1, 1, 1)."""
     keys = torch.full((len(key),), key.shape[2], device=key.device)
     return (keys if lengths is None else keys.minimum(lengths)).reshape(-1, 1, 1, 1)
+
+
+def _is_full(kept: Tensor) -> bool:
+    """Whether every list is as long as it can be, where that can be asked without waiting: then each query sees all that is listed."""
+    can_ask = kept.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    return can_ask and kept.shape[-1] > 0 and bool((kept >= 0).all())
 
 
 def _in_order(kept: Tensor) -> Tensor:
@@ -211,7 +219,7 @@ def _gathered(
     keys: Tensor,
     values: Tensor,
     kept: Tensor,
-    visible: Tensor,
+    visible: Tensor | None,
     added: Tensor | None,
     scale: float,
     dropout: float,
@@ -221,20 +229,22 @@ def _gathered(
     blocks, most = kept.shape[2:]
     pair = torch.arange(batch * heads, device=kept.device)[:, None]
     index = (kept.long().clamp(0, keys.shape[2] - 1).reshape(batch * heads, -1) + pair * keys.shape[2]).flatten()
-    mine = F.pad(query, (0, 0, 0, -tokens % BLOCK)).reshape(batch * heads, blocks, BLOCK, size)
+    mine = in_blocks(query).flatten(0, 1)
     rows = (one.reshape(-1, BLOCK * size).index_select(0, index) for one in (keys, values))
     near, far = (one.reshape(batch * heads, blocks, most * BLOCK, size) for one in rows)
     shown = None if added is None else added.expand(batch, heads, *added.shape[2:]).flatten(0, 1)
-    made = _attended(mine, near, far, visible.flatten(0, 1), shown, scale, dropout)
+    made = _attended(mine, near, far, None if visible is None else visible.flatten(0, 1), shown, scale, dropout)
     return made.reshape(batch, heads, blocks * BLOCK, size)[:, :, :tokens]
 
 
 def _attended(
-    query: Tensor, key: Tensor, value: Tensor, visible: Tensor, added: Tensor | None, scale: float, dropout: float
+    query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, added: Tensor | None, scale: float, dropout: float
 ) -> Tensor:
     """torch's attention; a query that sees nothing is shown everything and its answer replaced by zeros, so that gradients are numbers."""
     if not key.shape[2]:
         return torch.zeros_like(query)
+    if visible is None:
+        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
     is_blind = ~visible.any(-1, keepdim=True)
     shown = visible | is_blind
     mask = shown if added is None else added.masked_fill(~shown, float("-inf"))

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.library import Library
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import register_flop_formula
 
 from ..errors import KernelError
+from ..multiply_adds import counter
 from .kernel import Kernel
 from .launch import runner_of
 
@@ -30,6 +33,7 @@ def register(kernel: Kernel) -> None:
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
     torch.library.register_fake(qualified, kernel.empty, lib=_library)
+    register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(_arithmetic(kernel))
     backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
     torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
 
@@ -48,6 +52,17 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
         return out
 
     return run
+
+
+def _arithmetic(kernel: Kernel) -> Callable[..., int]:
+    """As much as that of which it is composed, for torch's counter, which would count nothing."""
+
+    def formula(*inputs: Any, out_val: Any = None, **options: Any) -> int:
+        with torch.no_grad(), counter() as counted:
+            kernel.compose(*pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs))
+        return int(counted.get_total_flops())
+
+    return formula
 
 
 def _say_once(name: str, reason: str) -> None:

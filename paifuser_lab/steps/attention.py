@@ -138,21 +138,21 @@ class Attention(Step):
         return done
 
     def _thin_out(self, draft: Draft, seen: Attending, layers: list[str]) -> dict[str, Any]:
-        """Let layers attend to a part of the keys: those that are faster so."""
+        """Let layers attend to a part of the keys: those that are clearly faster so."""
         keeping = self._keeping
         fixed = lists_from_data(draft.module, draft.work, layers, keeping)
         judged = judge_sparse({layer: seen.calls[layer] for layer in layers}, keeping, fixed, draft.should_stop)
         packing = [name for name, module in draft.module.named_modules() if packs_texts(module)]
         done: dict[str, Any] = {}
         for layer, found in judged.items():
-            if found.is_faster or self.even_if_slower:
+            if found.is_clearly_faster or self.even_if_slower:
                 lists = fixed[layer]
                 make_sparse(draft.module, layer, keeping, lists)
                 done[layer] = None if lists is None else lists.tolist()
                 draft.notes.append(f"'{layer}' attends to {keeping.label}, {found.error:.2g} away; {found.told} in its attention")
             else:
                 draft.notes.append(
-                    f"'{layer}' attends to all keys: {keeping.label} are not faster; {found.told} in its attention"
+                    f"'{layer}' attends to all keys: {keeping.label} are not clearly faster; {found.told} in its attention"
                 )
         padded = [layer for layer in done if any(call.is_padded for call in seen.calls[layer])]
         draft.notes += [_unpacked(encoder) for encoder in packing if padded and (not encoder or parts(padded, [encoder]))]
