@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for `from models import …`; 
 from models import Small, images
 
 import paifuser_lab as lab
-from paifuser_lab import session
+from paifuser_lab import attending, session
 from paifuser_lab.fusing import judging
 
 PATIENCE = 120.0
@@ -64,6 +64,14 @@ def always_quicker() -> Iterator[list[Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(judging, "timed", timed)
         yield counted
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """What it says when attention is timed: milliseconds before and after."""
+    said = {"before": 2.0, "after": 1.0}
+    monkeypatch.setattr(attending.judging, "compare_ms", lambda *given: (said["before"], said["after"]))
+    return said
 
 
 @pytest.fixture(scope="module")

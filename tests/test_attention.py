@@ -22,14 +22,6 @@ PATIENCE = 120.0
 
 
 @pytest.fixture
-def times(monkeypatch):
-    """What the timing says: milliseconds before and after."""
-    said = {"before": 2.0, "after": 1.0}
-    monkeypatch.setattr(judging, "compare_ms", lambda before, after, device, seconds: (said["before"], said["after"]))
-    return said
-
-
-@pytest.fixture
 def work():
     model, args, _ = sight()
     return lab.Workload(model, args[0], name="sight")

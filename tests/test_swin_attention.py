@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab.attending import judging
 from paifuser_lab.attending.windows import is_fused, is_windowed, make_fused
 from paifuser_lab.attending.windows.biases import KeptBias
 from paifuser_lab.errors import StepError
@@ -137,14 +136,6 @@ def test_a_window_that_does_not_fit_the_biases_is_refused():
 
 
 # The step.
-
-
-@pytest.fixture
-def times(monkeypatch):
-    """What the timing says: milliseconds before and after."""
-    said = {"before": 2.0, "after": 1.0}
-    monkeypatch.setattr(judging, "compare_ms", lambda before, after, device, seconds: (said["before"], said["after"]))
-    return said
 
 
 @pytest.fixture
