@@ -23,6 +23,7 @@ from paifuser_lab.variant import Variant
 from paifuser_lab.weights import weights_hash
 
 EXACT = 1e-5
+WAYS = ["oneDNN", *(["MKL"] if torch._C.has_mkl else [])]
 
 
 def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, Block, fused, patterns, preferring
+from fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, WAYS, Block, fused, patterns, preferring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import Small, enliven, images
@@ -30,7 +30,6 @@ from paifuser_lab.session import Session
 from paifuser_lab.weights import weights_hash
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
-WAYS = st.sampled_from(["oneDNN", *(["MKL"] if torch._C.has_mkl else [])])
 
 
 @settings(max_examples=25, deadline=None)
@@ -62,7 +61,13 @@ def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.sampled_from(list(ACTS)), st.booleans(), st.booleans(), st.sampled_from([(3, 16), (2, 3, 16), (16,)]), WAYS)
+@given(
+    st.sampled_from(list(ACTS)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(3, 16), (2, 3, 16), (16,)]),
+    st.sampled_from(WAYS),
+)
 def test_linear_layers_are_one_with_what_follows(
     act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], way: str
 ) -> None:
@@ -174,6 +179,8 @@ def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(monkeypatch: pyte
         return dict.fromkeys(given, 1.0) | {"as one": 1.5}
 
     monkeypatch.setattr(judging, "timed", slower)
+    assert lab.fusions(work).apart_ms == 2.0, "what was timed is not timed again"
+    work = Workload(work.model, work.inputs.args[0])
     variant = lab.apply(work, Recipe([{"fuse": {"on": ["conv"]}}]))
     assert variant.fusions is not None and variant.fusions.summary.endswith("; the whole 1 → 1.5 ms, which is no faster.")
     kinds = []
@@ -390,3 +397,30 @@ def test_a_layer_in_a_format_of_its_own_stays_as_it_is():
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
     assert variant.fusions.at("3").reason.startswith("a hook changes what it is given")
+
+
+def test_a_class_of_somebodys_own_may_say_apart() -> None:
+    class Own(nn.Sequential):
+        apart = nn.Linear
+
+    variant = fused(Own(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8))
+    assert patterns(variant) == {"0": "linear + relu"}
+
+
+def test_what_hangs_on_a_hook_is_not_copied_to_time_its_layer() -> None:
+    class Seer:
+        copies = 0
+
+        def __call__(self, *given: Any) -> None: ...
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            Seer.copies += 1
+            return Seer()
+
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    model[1].register_forward_hook(Seer())
+    work = Workload(model, torch.randn(2, 64))
+    work.copied()
+    once = Seer.copies
+    lab.fusions(work)
+    assert Seer.copies == 2 * once > 0

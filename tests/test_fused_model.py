@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from fusing_models import EXACT, Block, Branch, branch, doubled, fused, joined, patterns
+from fusing_models import EXACT, WAYS, Block, Branch, branch, doubled, fused, joined, patterns, preferring
 from models import enliven
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -334,3 +335,97 @@ def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
     with torch.no_grad():
         got = model(x)
     torch.testing.assert_close(got, model(x))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_inputs_of_another_width_are_refused_as_torch_refuses_them(way: str) -> None:
+    with preferring(way):
+        variant = fused(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), torch.randn(2, 8))
+        points = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 3, 3))
+    for model, right, wrong in ((variant.model, (2, 8), (2, 5)), (points.model, (1, 8, 3, 3), (1, 16, 3, 3))):
+        with torch.no_grad():
+            model(torch.randn(right))
+            with pytest.raises(RuntimeError, match=r"cannot be multiplied|expected input"):
+                model(torch.randn(wrong))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -> None:
+    with preferring(way):
+        variant = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 6, 6))
+    layer, x = variant.module[0], torch.randn(1, 8, 6, 6)
+    for name, value in (("stride", (2, 2)), ("padding", (1, 1)), ("dilation", (2, 2)), ("stride", (1, 1))):
+        with torch.no_grad():
+            variant.model(x)
+            setattr(layer, name, value)
+            wanted = F.relu(F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation))
+            torch.testing.assert_close(variant.model(x), wanted)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> None:
+    with preferring(way):
+        module = fused(nn.Sequential(nn.Linear(64, 64), nn.ReLU()), torch.randn(2, 64)).module
+    x = torch.randn(2, 64)
+    for _ in range(20):
+        with torch.no_grad():
+            module(x)
+            nn.init.normal_(module[0].weight)
+            module(x)
+            module.half().float()
+            torch.testing.assert_close(module(x), F.relu(F.linear(x, module[0].weight, module[0].bias)))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_one_thread_may_infer_while_another_changes_the_mode(way: str) -> None:
+    with preferring(way):
+        module = fused(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8)).module
+    x, before = torch.randn(2, 8), sys.getswitchinterval()
+
+    def infer() -> Tensor:
+        with torch.no_grad():
+            for _ in range(2000):
+                answer = module(x)
+        return answer
+
+    def disturb() -> None:
+        for _ in range(500):
+            module(x).sum()
+            module.train().eval()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            answer, disturbed = pool.submit(infer), pool.submit(disturb)
+            disturbed.result()
+            torch.testing.assert_close(answer.result(), F.relu(F.linear(x, module[0].weight, module[0].bias)))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    module = branch()
+    with torch.no_grad():
+        assert copy.deepcopy(module).to("meta")(torch.randn(3, 8, device="meta")).shape == (3, 8)
+        traced = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(torch.randn(3, 8))
+        x = torch.randn(5, 8)
+        torch.testing.assert_close(traced(x), module(x))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("side", [1, 6])
+@pytest.mark.parametrize("is_last", ["neither", "images", "weight", "both", "a part"])
+def test_images_come_in_the_order_in_which_torch_gives_them(is_last: str, side: int, way: str) -> None:
+    conv = nn.Conv2d(8, 4, 1)
+    if is_last in ("weight", "both"):
+        conv.to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8 if is_last != "a part" else 16, side, side)
+    x = x if is_last in ("neither", "weight") else x.contiguous(memory_format=torch.channels_last)
+    x = x[:, :8] if is_last == "a part" else x
+    with preferring(way), torch.no_grad():
+        variant = fused(nn.Sequential(conv, nn.ReLU()), x)
+        got, wanted = variant.model(x), F.relu(conv(x))
+    strides = [one.stride()[: 4 if side > 1 else 2] for one in (got, wanted)]  # those of a side of one point mean nothing
+    assert strides[0] == strides[1] and output_error(wanted, got)[0] < EXACT

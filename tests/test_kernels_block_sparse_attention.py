@@ -8,6 +8,7 @@ from cuda_on_cpu.emulator import source_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_checks import (
+    arithmetic,
     built,
     check_caught,
     check_clean,
@@ -24,6 +25,7 @@ from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import attend_to_blocks, choose_blocks, errors_by_density
 from paifuser_lab.kernels.block_sparse_attention import BLOCK, KERNEL, blocks_of
 from paifuser_lab.kernels.launch import DeclinedError
+from paifuser_lab.multiply_adds import counter
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 DEFAULT = {64: "1, 2, 0, 0, 4", 128: "1, 2, 1, 0, 2"}
@@ -346,3 +348,35 @@ def test_all_blocks_are_attention_to_all_and_fewer_cost_more(is_causal):
     torch.testing.assert_close(
         attend_to_blocks(*walk, kept, is_causal=is_causal), F.scaled_dot_product_attention(*walk, is_causal=is_causal)
     )
+
+
+def test_full_lists_are_attended_to_as_lists_with_ends():
+    query, key, value = (torch.randn(1, 2, 256, 16) for _ in range(3))
+    lengths = torch.tensor([256], dtype=torch.int32)
+    for kept in (torch.tensor([0, 3]), torch.tensor([3, 0]), torch.tensor([0, 9])):  # of four blocks
+        lists = kept.int().expand(1, 2, 4, 2)
+        torch.testing.assert_close(
+            attend_to_blocks(query, key, value, lists), attend_to_blocks(query, key, value, lists, lengths=lengths)
+        )
+
+
+@pytest.mark.parametrize("mode", ["real", "symbolic"])
+def test_its_gradient_can_be_traced(mode):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    query, key, value = (torch.randn(1, 2, 128, 16) for _ in range(3))
+    kept = torch.zeros(1, 2, 2, 1, dtype=torch.int32)
+
+    def gradient(query):
+        leaf = query.detach().requires_grad_()
+        return torch.autograd.grad(attend_to_blocks(leaf, key, value, kept).sum(), leaf)[0]
+
+    traced = make_fx(gradient, tracing_mode=mode, _allow_non_fake_inputs=True)(query)
+    torch.testing.assert_close(traced(query), gradient(query))
+
+
+def test_who_counts_around_a_counter_counts_once():
+    given = *(torch.randn(1, 2, 256, 16) for _ in range(3)), torch.zeros(1, 2, 4, 1, dtype=torch.int32)
+    with counter() as outer:
+        inner = arithmetic(attend_to_blocks, given)
+    assert outer.get_total_flops() == inner == 4 * 2 * 256 * 64 * 16

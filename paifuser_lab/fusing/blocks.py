@@ -120,7 +120,7 @@ class Generated:
 class FusedBlock(nn.Module):
     """What a rewritten block adds to its class."""
 
-    apart: type[nn.Module]
+    class_apart: type[nn.Module]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's answer, as its own forward gives it, and what is added to it in a block around it."""
@@ -149,7 +149,7 @@ class FusedBlock(nn.Module):
         return made if added is None else made + added
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _blank, (self.apart,), self.__getstate__()  # type: ignore[no-untyped-call]
+        return _blank, (self.class_apart,), self.__getstate__()  # type: ignore[no-untyped-call]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -190,7 +190,7 @@ _classes: dict[type[nn.Module], Any] = {}  # by the class of the block
 
 def _fused_class(kind: type[nn.Module]) -> Any:
     if kind not in _classes:
-        names = {"apart": kind, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+        names = {"class_apart": kind, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
         _classes[kind] = type(kind.__name__, (FusedBlock, kind), names)
     return _classes[kind]
 
@@ -221,6 +221,6 @@ def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
 
 def make_original(block: nn.Module) -> None:
     """Take that back."""
-    block.__class__ = getattr(block, "apart", type(block))
+    block.__class__ = getattr(block, "class_apart", type(block))
     for name in MADE:
         block.__dict__.pop(name, None)

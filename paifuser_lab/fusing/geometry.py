@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._prims_common import suggest_memory_format
 
 
 def is_pointwise(layer: nn.Module) -> bool:
@@ -24,6 +25,6 @@ def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
     return list(layer.padding), list(layer.stride), list(layer.dilation), layer.groups
 
 
-def is_channels_last(images: Tensor) -> bool:
-    """Whether images, or a weight, are in that order and no other."""
-    return images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
+def is_channels_last(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch would answer such a convolution in that order: where the strides of the images or of the weight suggest it."""
+    return any(suggest_memory_format(one) is torch.channels_last for one in (x, weight))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
@@ -17,12 +18,13 @@ from ..errors import MeasureError, StoppedError, first_line
 from ..locate import FAILED, watching
 from ..measure import in_turn, output_error
 from ..progress import Progress
-from .blocks import Rewriting, make_original, rewrite
+from .blocks import FusedBlock, Rewriting, make_original, rewrite
 from .composing import composing
 from .layers import FusedLayer, make_fused
 from .places import Found, Place, View
 from .ways import ways_of
 
+SLOW = 1.0  # seconds of a call of the whole model, which is then not timed
 SECONDS = 0.03  # for each way of a place, its twins together
 MOST_COPIES, COLD_BYTES = 8, 32 << 20  # of a layer that is timed: with as many others its weight is no longer in a core's cache
 APART, AS_ONE = "apart", "as one"
@@ -109,23 +111,33 @@ class Judge:
                 {place.layer for place in self.found.places} - {one for one, seen in self.verdicts.items() if seen.reason}
             )
 
-    def whole(self, call: Callable[[], Any], device: torch.device) -> tuple[float, float] | None:
-        """The ms of a call of the model with its layers apart, and as they now are; None where nothing runs as one."""
-        parts = [(one, type(one), vars(type(one))["apart"]) for one in self.model.modules() if "apart" in vars(type(one))]
+    def whole(self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]) -> tuple[float, float] | None:
+        """The ms of a call of the model with its layers apart, and as they now are; None where nothing is as one, or a call is slow."""
+        key = "whole", tuple(fused.items())
+        if fused and key not in self.times:
+            parts: list[Any] = [
+                (one, type(one), one.class_apart) for one in self.model.modules() if isinstance(one, FusedLayer | FusedBlock)
+            ]
 
-        def run(*, is_apart: bool) -> None:
-            for one, fused, apart in parts:
-                one.__class__ = apart if is_apart else fused
-            call()
+            def run(*, is_apart: bool) -> None:
+                if self.should_stop():
+                    raise StoppedError("was stopped while the whole model was timed; the places are not timed again.")
+                for one, kind, apart in parts:
+                    one.__class__ = apart if is_apart else kind
+                call()
 
-        if not parts:
-            return None
-        try:
-            taken = timed({APART: partial(run, is_apart=True), AS_ONE: partial(run, is_apart=False)}, device)
-        finally:
-            for one, fused, _ in parts:
-                one.__class__ = fused
-        return taken[APART], taken[AS_ONE]
+            try:
+                began = time.perf_counter()
+                run(is_apart=True)
+                is_slow = time.perf_counter() - began > SLOW
+                self.times[key] = (
+                    {} if is_slow else timed({APART: partial(run, is_apart=True), AS_ONE: partial(run, is_apart=False)}, device)
+                )
+            finally:
+                for one, kind, _ in parts:
+                    one.__class__ = kind
+        taken = self.times.get(key)
+        return (taken[APART], taken[AS_ONE]) if taken else None
 
     def rewrite(self, fused: Collection[str]) -> dict[str, Rewriting]:
         """Let the blocks run with these places fused, and no others."""
@@ -158,7 +170,7 @@ class Judge:
         if right:
             key = _key(layer, x, residual, place.activation)
             if not {*right} <= self.times.get(key, {}).keys():
-                crowd = [deepcopy(layer) for _ in range(self._crowd(layer))]
+                crowd = [_with_own_weights(layer) for _ in range(self._crowd(layer))]
                 calls = {way: _in_rotation([_twin(one, way).forward for one in crowd], given) for way in right}
                 self.times[key] = timed({APART: _in_rotation([one.composed for one in crowd], given), **calls}, x.device)
             taken = self.times[key]
@@ -171,7 +183,7 @@ class Judge:
     def _crowd(self, layer: FusedLayer) -> int:
         """How many layers take turns in being timed, so that a weight is as far from the processor as it is in the model."""
         whole = sum(one.nbytes for one in self.model.parameters())
-        return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // layer.weight.nbytes))
+        return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // max(1, layer.weight.nbytes)))
 
     def _gap(self, wanted: Callable[[], Any], got: Callable[[], Any]) -> tuple[float | None, str]:
         """How far two answers are apart, and what is wrong with that."""
@@ -196,6 +208,15 @@ def _in_rotation(calls: Sequence[Callable[..., Tensor]], given: tuple[Any, ...])
 def timed(calls: Mapping[str, Callable[[], Any]], device: torch.device) -> dict[str, float]:
     """The ms of each, taken in turn."""
     return in_turn(calls, device, SECONDS * len(calls))
+
+
+def _with_own_weights(layer: FusedLayer) -> FusedLayer:
+    """A layer of equal weights that lie elsewhere."""
+    made = copy(layer)
+    made._parameters = {
+        name: None if one is None else nn.Parameter(one.detach().clone()) for name, one in layer._parameters.items()
+    }
+    return made
 
 
 def _twin(layer: FusedLayer, way: str) -> FusedLayer:

@@ -8,6 +8,7 @@ makes it anew; not one that comes after a later call without them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,11 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from .activation import ACTIVATIONS, NONE, Bound
-from .composing import is_composed, is_plain, wants_gradient
+from .composing import PLAIN, is_composed, is_plain, wants_gradient
 from .ways import Way, ways_of
 
 MADE = ("_packed", "_ways", "_ready")  # what a fused layer has beside its weights, in no copy
 CHOSEN = "_way_chosen"
+GEOMETRY = ("stride", "padding", "dilation", "groups", "padding_mode")
 MOST_READY = 16  # kinds of calls for which all is at hand
 LAYERS: dict[type[nn.Module], str] = {nn.Linear: "linear", nn.Conv2d: "convolution"}
 
@@ -36,6 +38,13 @@ class Ready:
     call: Bound
 
 
+def width_of(layer: Any, x: Tensor) -> int:
+    """How wide the inputs of a layer are; no width that there is where such an input has other dimensions."""
+    if layer.weight.dim() == 4:
+        return int(layer.weight.shape[1]) * int(layer.groups) if x.dim() == 4 else -1
+    return int(layer.weight.shape[1]) if x.dim() > 1 else -1
+
+
 def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
     """The shape of what a layer answers."""
     if not isinstance(layer, nn.Conv2d):
@@ -47,13 +56,14 @@ def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
 
 def _fits(residual: Tensor, x: Tensor, answer: tuple[int, ...]) -> bool:
     """Whether it can be added as it is."""
-    return residual.dtype is x.dtype and residual.shape == answer and residual.device == x.device
+    is_alike = residual.dtype is x.dtype and residual.device == x.device and residual.layout is torch.strided
+    return is_alike and residual.shape == answer
 
 
 class FusedLayer(nn.Module):
     """What a fused layer adds to the class of the layer."""
 
-    apart: ClassVar[type[nn.Module]]
+    class_apart: ClassVar[type[nn.Module]]
     weight: Tensor
     bias: Any
 
@@ -63,7 +73,7 @@ class FusedLayer(nn.Module):
             if wants_gradient(x, residual, self.weight, self.bias):
                 self._forget()  # what comes of it may change the weight uncounted
                 return self.composed(x, residual, activation)
-            if is_composed() or torch.is_autocast_enabled(x.device.type):
+            if is_composed() or torch._C._is_any_autocast_enabled():
                 return self.composed(x, residual, activation)
         ready = self._ready_for(x, residual, activation)
         return self.composed(x, residual, activation) if ready is None else ready.call(x, residual)
@@ -75,6 +85,8 @@ class FusedLayer(nn.Module):
 
     def _ready_for(self, x: Tensor, residual: Tensor | None, activation: str) -> Ready | None:
         """What runs it at once; None where nothing does. This is asked at every call."""
+        if type(x) not in PLAIN or x.is_nested or x.layout is not torch.strided:
+            return None
         known: dict[Any, Ready] = self.__dict__.setdefault("_ready", {})
         key = x.shape, x.stride(), x.dtype, x.device, type(x), type(residual), activation
         ready, weight = known.get(key), self.weight
@@ -89,7 +101,8 @@ class FusedLayer(nn.Module):
                 return None
             if len(known) >= MOST_READY:
                 known.clear()
-            ready = known[key] = self._bound(way, x, activation, has_residual=residual is not None)
+            ready = self._bound(way, x, activation, has_residual=residual is not None, known=known)
+            known[key] = ready
         return ready if residual is None or _fits(residual, x, ready.answer) else None
 
     def _takes(self, x: Tensor, residual: Tensor | None) -> bool:
@@ -98,24 +111,24 @@ class FusedLayer(nn.Module):
         return (
             is_plain(x, residual, weight)
             and not weight.is_inference()  # whose changes torch does not count
+            and width_of(self, x) == x.shape[1 if weight.dim() == 4 else -1]  # not every operator asks
             and x.dtype == weight.dtype
             and x.device == weight.device
             and x.numel() > 0
-            and x.dim() == (4 if weight.dim() == 4 else max(2, x.dim()))
         )
 
-    def _bound(self, way: Way, x: Tensor, activation: str, *, has_residual: bool) -> Ready:
+    def _bound(self, way: Way, x: Tensor, activation: str, *, has_residual: bool, known: dict[Any, Ready]) -> Ready:
         weight = self.weight
         state = weight._version, weight.data_ptr()
-        call = way.bind(self, weight, self._packed_by(way, x), x, activation, has_residual=has_residual)
+        call = way.bind(self, weight, self._packed_by(way, x, known), x, activation, has_residual=has_residual)
         return Ready(weight, *state, self.bias, answer_shape(self, x), call)
 
-    def _packed_by(self, way: Way, x: Tensor) -> Any:
+    def _packed_by(self, way: Way, x: Tensor, ready: dict[Any, Ready]) -> Any:
         weight = self.weight
         state = way, weight._version, weight.data_ptr()
         known = self.__dict__.get("_packed")
         if known is None or known[0] is not weight or known[1] != state:
-            self.__dict__["_ready"].clear()  # which hold what was packed before
+            ready.clear()  # of what was packed before
             known = self.__dict__["_packed"] = weight, state, way.pack(self, weight.detach(), x)
         return known[2]
 
@@ -134,10 +147,22 @@ class FusedLayer(nn.Module):
             self._forget()
         return super().train(mode)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """As ever; what was packed is made anew, since torch does not count what this changes."""
+        self._forget()
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._forget()
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in GEOMETRY:
+            self._forget()
+
     def _forget(self) -> None:
         if not torch.compiler.is_compiling():
-            self.__dict__.pop("_packed", None)
-            self.__dict__.pop("_ready", None)
+            for name in MADE:
+                self.__dict__.pop(name, None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in MADE}
@@ -146,13 +171,13 @@ class FusedLayer(nn.Module):
 class FusedLinear(FusedLayer, nn.Linear):
     """A linear layer, the residual and the activation after it."""
 
-    apart = nn.Linear
+    class_apart = nn.Linear
 
 
 class FusedConv2d(FusedLayer, nn.Conv2d):
     """A convolution, the residual and the activation after it."""
 
-    apart = nn.Conv2d
+    class_apart = nn.Conv2d
 
 
 FUSED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: FusedLinear, nn.Conv2d: FusedConv2d}

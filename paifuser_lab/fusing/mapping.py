@@ -88,7 +88,7 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
         make_apart(model.get_submodule(layer))
     blocks = judge.rewrite(fused)
     with running(model):
-        apart_ms, fused_ms = judge.whole(call, work.device) or (None, None)
+        apart_ms, fused_ms = judge.whole(call, work.device, fused) or (None, None)
     found_map = FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told), apart_ms=apart_ms, fused_ms=fused_ms)
     return Fused(found_map, folded, fused, blocks)
 

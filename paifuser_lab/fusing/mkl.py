@@ -33,10 +33,10 @@ def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:
 
 def bind(layer: Any, weight: Tensor, packed: tuple[Tensor, int], x: Tensor, activation: str, *, has_residual: bool) -> Bound:
     """activation(layer(x) + residual) for such inputs."""
-    run, bias, (own, rows), plain = ops._mkl_linear.default, layer.bias, packed, weight.flatten(1)
+    run, bias, (own, rows), plain = ops._mkl_linear.default, layer.bias, packed, weight.detach().flatten(1)
     after = None if activation == NONE else ACTIVATIONS[activation].in_place
     is_image = weight.dim() == 4
-    is_last = is_channels_last(x) or is_channels_last(weight)
+    is_last = is_image and is_channels_last(x, weight)
 
     def call(x: Tensor, residual: Tensor | None) -> Tensor:
         made: Tensor = run(x.permute(0, 2, 3, 1) if is_image else x, own, plain, bias, rows)

@@ -1,6 +1,7 @@
 """oneDNN's operators on a CPU: a layer with the sum and the activation that follow it, its weight packed once for the processor.
 
-What torch itself calls at each use of a layer brings the weight into that order every time.
+What torch itself calls at each use of a layer brings the weight into that order every time. Its relu, relu6 and hardsigmoid make a
+number of NaN, where eager torch keeps it; so do those of `torch.compile`, which calls the same operators.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str,
             made = joined(x, residual, packed, bias, padding, stride, dilation, groups, "add", 1.0, *after_sum)
         return made
 
-    if is_channels_last(x) or is_channels_last(weight):
+    if is_channels_last(x, weight):
         return call
     return lambda x, residual: call(
         x, residual

@@ -34,7 +34,7 @@ class Seen:
 
 def apart_kind(module: nn.Module) -> type[nn.Module]:
     """The class of a module before it ran as one."""
-    kind: type[nn.Module] = vars(type(module)).get("apart", type(module))
+    kind: type[nn.Module] = vars(type(module)).get("class_apart", type(module))
     return kind
 
 
@@ -61,7 +61,7 @@ def seen_of(block: nn.Module, called: Collection[str], fused: Collection[str], s
 def is_still(module: nn.Module, seen: Seen) -> bool:
     """Whether a module is in eval mode and as it was; this is asked at every call."""
     kind, state = type(module), module.__dict__
-    if (seen.is_fused or kind is not seen.kind) and vars(kind).get("apart") is not seen.kind:
+    if (seen.is_fused or kind is not seen.kind) and vars(kind).get("class_apart") is not seen.kind:
         return False
     if state["training"]:
         return False

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 from ..errors import KernelError
@@ -69,7 +70,7 @@ def compose(
     room = _GATHERED.get(query.device.type, _GATHERED_ELSEWHERE)
     at_once = max(1, room // max(1, keys.shape[0] * keys.shape[1] * kept.shape[-1] * BLOCK * keys.shape[-1]))
     parts: list[Tensor] = []
-    is_whole = lengths is None and not is_causal and mask is None and not key.shape[2] % BLOCK and _is_full(kept)
+    is_whole = lengths is None and not is_causal and mask is None and not key.shape[2] % BLOCK and _is_full(kept, keys.shape[2])
     ordered = kept if is_whole else _in_order(kept)
     for queries, listed in zip(torch.split(query, at_once * BLOCK, 2), torch.split(ordered, at_once, 2), strict=True):
         start = sum(part.shape[2] for part in parts)
@@ -177,10 +178,15 @@ def _limit(key: Tensor, lengths: Tensor | None) -> Tensor:
     return (keys if lengths is None else keys.minimum(lengths)).reshape(-1, 1, 1, 1)
 
 
-def _is_full(kept: Tensor) -> bool:
+def _is_full(kept: Tensor, blocks: int) -> bool:
     """Whether every list is as long as it can be, where that can be asked without waiting: then each query sees all that is listed."""
-    can_ask = kept.device.type == "cpu" and not torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    return can_ask and kept.shape[-1] > 0 and bool((kept >= 0).all())
+    is_traced = torch.compiler.is_compiling() or torch.compiler.is_exporting() or get_proxy_mode() is not None
+    if is_traced or type(kept) is not Tensor or kept.device.type != "cpu" or not kept.numel():
+        return False
+    if torch._C._functorch.maybe_current_level() is not None:
+        return False
+    least, most = kept.aminmax()
+    return bool(least >= 0) and bool(most < blocks)
 
 
 def _in_order(kept: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
 
 from ..errors import KernelError
@@ -58,7 +59,7 @@ def _arithmetic(kernel: Kernel) -> Callable[..., int]:
     """As much as that of which it is composed, for torch's counter, which would count nothing."""
 
     def formula(*inputs: Any, out_val: Any = None, **options: Any) -> int:
-        with torch.no_grad(), counter() as counted:
+        with _disable_current_modes(), torch.no_grad(), counter() as counted:  # what else counts or looks on is not to see it
             kernel.compose(*pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs))
         return int(counted.get_total_flops())
 
