@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from .errors import MeasureError, PaifuserError, first_line
+from .fusing import packed_bytes
 from .gate import refusal
 from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
@@ -268,13 +269,13 @@ def _row(
 
 
 def _peak(one: _Contender, work: Workload) -> int | None:
-    """Weights and the most that a call holds at once; an engine outside torch does not tell."""
+    """Weights, packed ones beside them, and the most that a call holds at once; an engine outside torch does not tell."""
     from .engines.exported import Exported
 
     if isinstance(one.model, Exported):
         return None
     inputs = work.inputs.clone()
-    return weights_bytes(one.module) + peak_bytes(lambda: inputs(one.model), work.device)
+    return weights_bytes(one.module) + packed_bytes(one.module) + peak_bytes(lambda: inputs(one.model), work.device)
 
 
 def _flops(one: _Contender, work: Workload) -> int:

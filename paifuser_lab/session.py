@@ -189,6 +189,7 @@ class Session:
                 self._profiles.get(self._past[0].digest),
                 self._profiles.get(recipe.digest),
                 **self._found,
+                status="applying",  # as the worker will at once
                 can_undo=len(self._past) > 1,
                 can_redo=bool(self._future),
             )

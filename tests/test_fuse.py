@@ -335,6 +335,12 @@ def test_layers_of_whole_numbers_stay_as_they_are() -> None:
     }  # fmt: skip
 
 
+def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
+    variant = lab.apply(lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"]))
+    told = [note for note in variant.notes if "apart: it computes in int8" in note]
+    assert len(told) == 1 and " more stay apart: " in told[0]
+
+
 def test_a_long_search_can_be_stopped_and_asks() -> None:
     work = lab.load("vit-s-tiny")
     with pytest.raises(StoppedError, match="was stopped while places were timed"):
@@ -348,6 +354,29 @@ def test_the_map_of_what_could_be_changes_nothing() -> None:
     assert len(found.fused) == 21 and found.saved_ms == pytest.approx(21.0)
     assert weights_hash(work.model) == before and not any(isinstance(one, FusedLayer) for one in work.model.modules())
     assert lab.apply(work, Recipe(["fold"])).fusions is None
+
+
+@pytest.mark.parametrize("recipe", [["fuse"], ["fold", "layout", "fuse"]])
+def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(recipe: list[str]) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act = nn.Conv2d(3, 8, 3), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.conv(x))
+
+    work = Workload(Net(), torch.randn(1, 3, 8, 8))
+    steps = [*recipe[:-1], {"precision": {"default": "bf16"}}, "fuse"]
+    variant = lab.apply(work, Recipe(steps))
+    assert patterns(variant) == {"conv": "convolution + relu"} and variant.reports[-1].relative_error < 0.02
+
+
+def test_packed_weights_are_counted_in_memory() -> None:
+    work = Workload(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), torch.randn(2, 256))
+    found = lab.compare(work, lab.apply(work, Recipe(["fold"])), lab.apply(work, Recipe(["fuse"])), rounds=1, seconds=0.05)
+    apart, fused = (next(row for row in found.rows if row.name == name).peak_bytes for name in ("fold batch-norm", "fuse"))
+    assert apart is not None and fused is not None and fused - apart > 0.99 * 256 * 256 * 4
 
 
 def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:

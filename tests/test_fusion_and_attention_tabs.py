@@ -205,7 +205,11 @@ def test_a_share_is_a_step_that_is_applied_and_undone(bench):
         bench.recipe == lab.Recipe([{"attention": {"kind": "topk", "keep": 0.5}}])
         and bench.state["attending"]["topk"]["keep"] == 0.5
     )
+    assert bench.state["taking_part"] == {}, "nobody knows before it is applied"
     assert bench.wait(PATIENCE).error is None
+    assert bench.state["taking_part"] in ({"topk": []}, {"topk": ["attention"]}), (
+        "where it would not be faster nothing is left out"
+    )
     ask(bench, do="attention", kind="topk", keep=1.0, layers=["attention"])
     assert len(bench.recipe) == 1 and bench.state["attending"]["topk"]["keep"] == 1.0
     ask(bench, do="undo")

@@ -130,6 +130,27 @@ def test_no_message_shows_an_answer_before_it_says_that_the_request_was_served(b
     assert not any(one.get("state", {}).get("recipe") for one in before)
 
 
+def test_a_step_that_is_dropped_is_the_one_that_was_seen_though_others_went_before(bench):
+    made = bench()
+    for step in ("fold", "layout", {"precision": {"layers": {"head": "bf16"}}}):
+        ask(made, {"do": "choose", "step": step if isinstance(step, dict) else {step: {}}})
+    first, second, third = (chip["label"] for chip in made.state["recipe"])
+    ask(made, {"do": "drop", "index": 0, "label": first}, {"do": "drop", "index": 1, "label": second})
+    assert [chip["label"] for chip in made.state["recipe"]] == [third]
+    ask(made, {"do": "drop", "index": 0, "label": first})
+    assert len(made.recipe) == 1, "it has gone already"
+
+
+def test_a_tab_that_somebody_reads_stays_while_the_next_choice_is_measured(bench, monkeypatch):
+    made = bench()
+    seen = []
+    made.observe(lambda change: seen.append("comparison" in change["new"]), "views")
+    made.observe(lambda change: seen.append("comparison" in made.views), "state")
+    ask(made, {"do": "choose", "step": {"fold": {}}})
+    made.wait(PATIENCE)
+    assert seen and all(seen)
+
+
 def test_what_cannot_be_done_is_told_in_place_and_the_widget_lives_on(bench):
     made = bench()
     ask(made, {"do": "choose", "step": {"fald": {}}})

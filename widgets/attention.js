@@ -1,6 +1,6 @@
 /** What attention to a part of the keys costs and brings: a slider over the shares, and which layers take part. */
 
-import { isSameAttention, keptAlone, keptByRecipe } from "./attention_choice.js";
+import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./attention_choice.js";
 import { AttentionFinder } from "./attention_finder.js";
 import { attentionFrame, nearestStop } from "./attention_layout.js";
 import { AttentionLayers } from "./attention_layers.js";
@@ -48,7 +48,7 @@ class AttentionView {
     this.both = h("div", { class: "pf-attention-both" },
       h("div", {}, this.figures, this.plot),
       h("div", { class: "pf-attention-side" }, this.layers.element, h("div", { class: "pf-attention-take" }, this.take, this.said)));
-    this.finder = new AttentionFinder((kind) => this.host.ask({ do: "attention_cost", kind }));
+    this.finder = new AttentionFinder((kind) => this.host.ask({ do: "attention_cost", kind }), () => this.follow());
     root.append(h("section", { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
       h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.note)), this.empty, this.both, this.finder.element));
     this.listen();
@@ -102,6 +102,16 @@ class AttentionView {
     return unserved(this.model).some((one) => one.do === "attention_cost") || this.model.get("state")?.status === "attending";
   }
 
+  /** Another kind is chosen, which nobody has looked at. */
+  get isOther() {
+    return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
+  }
+
+  /** The layers that attend to a part now, by what Python did; undefined where it has not yet. @returns {string[] | undefined} */
+  get taking() {
+    return this.model.get("state")?.taking_part?.[this.table.kind];
+  }
+
   get isAsked() {
     return unserved(this.model).some((one) => one.do === "attention");
   }
@@ -117,12 +127,12 @@ class AttentionView {
     const told = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
     if (told && !isSameAttention(told, this.told)) this.choice = told;
     this.told = told;
-    const key = JSON.stringify([this.choice, told, this.isAsked, isBeingFound, isInBench, table.isKnown]);
+    const key = JSON.stringify([this.choice, told, this.isAsked, isBeingFound, isInBench, table.isKnown, this.isOther, this.taking]);
     if (key === this.drawn) return;
     this.drawn = key;
     fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at what it costs to attend to a part of the keys, and what that brings.");
     this.finder.element.hidden = !isInBench;
-    this.finder.show(isBeingFound, table.isKnown);
+    this.finder.show(isBeingFound, table.isKnown && !this.isOther);
     this.tell();
   }
 
@@ -171,10 +181,11 @@ class AttentionView {
     const isPart = choice.layers.length < table.able.length;
     const where = isPart ? ` in ${choice.layers.length} of ${table.able.length} layers` : "";
     this.take.hidden = !this.isInBench;
-    showPress(this.take, !isTaken && choice.layers.length > 0, this.isAsked, `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`);
+    showPress(this.take, !isTaken && choice.layers.length > 0 && !this.isOther, this.isAsked, `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`);
     const measured = isPart && "The figures were measured with every layer taking part; with fewer, error and gain are others.";
-    const stays = this.isInBench && stop.speedup < 1 && "Layers that would not be faster stay as they are.";
-    fresh(this.said, [measured, stays, this.isInBench ? "" : ATTENTION_ALONE].filter(Boolean).join(" "));
+    const stays = this.isInBench && !isTaken && stop.speedup < 1 && "Layers that would not be clearly faster stay as they are.";
+    const other = this.isOther && `These figures are of ${table.kind}; find what the other costs before it can be kept.`;
+    fresh(this.said, [other, isTaken && takingWords(this.taking, choice.layers), measured, stays, this.isInBench ? "" : ATTENTION_ALONE].filter(Boolean).join(" "));
   }
 
   apply() {

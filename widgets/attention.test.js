@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isSameAttention, keptAlone, keptByRecipe } from "./attention_choice.js";
+import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./attention_choice.js";
 import { attentionFrame, nearestStop } from "./attention_layout.js";
 import { keepText, paceOf, stopFigures, stopWords, unpackedAttention } from "./attention_table.js";
 
@@ -70,4 +70,11 @@ test("alone the traits are the choice", () => {
   assert.deepEqual(keptAlone(modelOf({ keep: 0.125, layers: ["a.attention"] }), table), { index: 2, layers: ["a.attention"] });
   assert.ok(isSameAttention({ index: 0, layers: ["a", "b"] }, { index: 0, layers: ["b", "a"] }));
   assert.ok(!isSameAttention({ index: 0, layers: ["a"] }, { index: 0, layers: ["a", "b"] }) && !isSameAttention(null, { index: 0, layers: [] }) && isSameAttention(null, null));
+});
+
+test("it is said how many of the layers that were asked for do attend to a part", () => {
+  assert.equal(takingWords(undefined, ["a", "b"]), "", "nobody knows yet");
+  assert.equal(takingWords(["a", "b"], ["a", "b"]), "");
+  assert.ok(takingWords(["b"], ["a", "b"]).startsWith("1 of 2 layers do so"));
+  assert.ok(takingWords([], ["a", "b"]).startsWith("No layer does so"));
 });

@@ -19,6 +19,13 @@ export function keptAlone(model, table) {
   return { index: Math.max(0, stopOf(table, model.get("keep"))), layers: model.get("layers") ?? table.able };
 }
 
+/** How many of the layers that were asked for attend to a part, where not all do. @param {string[] | undefined} taking @param {string[]} asked */
+export function takingWords(taking, asked) {
+  const count = asked.filter((layer) => taking?.includes(layer)).length;
+  if (!taking || count === asked.length) return "";
+  return count ? `${count} of ${asked.length} layers do so; the others would not be clearly faster and keep all keys.` : "No layer does so: none would be clearly faster, and all keys are kept.";
+}
+
 /** @param {AttentionTable} table @param {number} keep */
 function stopOf(table, keep) {
   return table.stops.findIndex((stop) => Math.abs(stop.keep - keep) < 1e-6);

@@ -25,11 +25,11 @@ export function listOf(list, draw, drawNone) {
   };
 }
 
-/** @param {(index: number) => void} onDrop @returns {{ element: HTMLElement, show: (chips: Chip[]) => void }} */
+/** @param {(index: number, label: string) => void} onDrop @returns {{ element: HTMLElement, show: (chips: Chip[]) => void }} */
 export function recipeChips(onDrop) {
   const element = h("ol", { class: "pf-steps", "aria-label": "recipe, in the order in which it is applied", tabindex: "-1" });
   const none = () => h("li", { class: "pf-no-chip" }, "no step yet: this is the model as it is");
-  return { element, show: listOf(element, (chip, index) => drawChip(chip, () => onDrop(index)), none) };
+  return { element, show: listOf(element, (chip, index) => drawChip(chip, () => onDrop(index, chip.label)), none) };
 }
 
 /** @param {(step: any) => void} onTake @returns {{ element: HTMLElement, show: (offers: Offer[]) => void }} */
@@ -57,7 +57,7 @@ export function savingText(offer) {
 function drawChip(chip, onclick) {
   const state = [chip.isPending && "pf-asked", chip.isLeaving && "pf-leaving", chip.error && "pf-failed"].filter(Boolean).join(" ");
   const cross = h("button", { type: "button", "aria-label": `drop ${chip.label}`, title: "drop this step", onclick }, "×");
-  return h("li", { class: `pf-chip ${state}`, title: chip.error || chip.why },
+  return h("li", { class: `pf-chip ${state}`, title: [chip.error || chip.why, chip.note].filter(Boolean).join("\n") },
     h("span", {}, chip.label), chip.note && h("small", {}, chip.note), !chip.isPending && !chip.isLeaving && cross);
 }
 

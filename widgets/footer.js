@@ -24,7 +24,7 @@ const ACTIONS = [
  * @returns {{ element: HTMLElement, show: (state: Expected, isSilent: boolean) => void, press: (name: string) => void }}
  */
 export function benchFooter(ask) {
-  const chips = recipeChips((index) => ask({ do: "drop", index }));
+  const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
   const offers = offerButtons((step) => ask({ do: "choose", step }));
   const status = statusLine(() => ask({ do: "stop" }));
   const notices = benchNotices(() => ask({ do: "dismiss" }));

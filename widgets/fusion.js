@@ -91,10 +91,11 @@ class FusionView {
     const { isInBench, isBeingFound, table } = this;
     this.choice = fusionChoice(this.model, table);
     const { on, asked, hasStep } = this.choice;
-    const key = JSON.stringify([[...on], [...asked], hasStep, isBeingFound, isInBench, table.isKnown]);
+    const isOther = isInBench && !hasStep && this.model.get("state").recipe?.length > 0;
+    const key = JSON.stringify([[...on], [...asked], hasStep, isBeingFound, isInBench, isOther, table.isKnown]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(this.line, table.isKnown && fusionSummary(table, on));
+    fresh(this.line, table.isKnown && [fusionSummary(table, on), isOther && "found in the model as it is, without the recipe's steps"].filter(Boolean).join(" · "));
     fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at which layers can run as one, and what that brings.");
     this.find.hidden = this.actions.hidden = !isInBench;
     showPress(this.find, !isBeingFound, isBeingFound, isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused");

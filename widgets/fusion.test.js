@@ -44,7 +44,7 @@ test("layers share the beginning of their paths, and no name is left empty", () 
 });
 
 test("a slower place says so, and one that is off is slower where it was timed so", () => {
-  assert.deepEqual([fusionSpeedText(stem), fusionSpeedText(slower), fusionSpeedText(apart)], ["2.00 ×", "0.80 × slower", ""]);
+  assert.deepEqual([fusionSpeedText(stem), fusionSpeedText(slower), fusionSpeedText(apart)], ["2.00 ×", "0.80 ×, slower", ""]);
   assert.deepEqual(table.places.map(isSlower), [false, true, false, false, true]);
   assert.deepEqual(table.places.map(canGain), [true, false, false, true, false]);
   assert.equal(standingWords(slower, true), "runs as one, and is slower so", "forced, it is not praised");
@@ -62,6 +62,10 @@ test("a place tells its numbers, and nothing of what nobody measured", () => {
 test("the summary counts what runs as one, what could, what would be slower and what cannot", () => {
   assert.equal(fusionSummary(table, new Set()), "Nothing runs as one: 2 of 5 places could, which would save 1.200 ms, each timed by itself · 2 would be slower · 1 cannot be one");
   assert.equal(fusionSummary(table, new Set(["stem.conv"])), "1 of 5 places run as one, which saves 0.200 ms, each timed by itself · 1 more could · 2 would be slower · 1 cannot be one");
+  const timed = unpackedFusion({ ...packed, whole: "9 → 8 ms" });
+  const asTimed = new Set(timed.places.filter((one) => one.standing === "fused").map((one) => one.place));
+  assert.ok(fusionSummary(timed, asTimed).includes(" · the whole model 9 → 8 ms · "));
+  assert.ok(!fusionSummary(timed, new Set(["body.0.conv"])).includes("whole model"), "it was timed otherwise");
   assert.ok(fusionSummary(table, new Set(["body.0.conv"])).includes("which costs 0.250 ms"));
   assert.ok(fusionSummary(unpackedFusion({ ...packed, layers: [] }), new Set()).startsWith("No layers"));
 });

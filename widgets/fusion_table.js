@@ -10,7 +10,7 @@ import { float32s, spelledOut } from "./unpack.js";
  * @typedef {{ index: number, place: string, layers: string[], where: string, names: string[], pattern: string, runs: string, standing: string, reason: string,
  *   apartMs: number, fusedMs: number, speedup: number, savedBytes: number, error: number, canSwitch: boolean }} FusedPlace
  *   `where` is the path that all its layers share, `names` what each adds to it
- * @typedef {{ isKnown: boolean, title: string, machine: string, places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
+ * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
  */
 
 /** What the trait `data` holds; `{}` is a map that nobody has made yet. @param {any} data @returns {FusionTable} */
@@ -25,7 +25,7 @@ export function unpackedFusion(data) {
   }));
   const longestMs = Math.max(0, ...places.flatMap((one) => [one.apartMs, one.fusedMs]).filter((ms) => ms > 0));
   const placeOf = new Map(places.flatMap((one) => one.layers.map((layer) => [layer, one])));
-  return { isKnown, title: data?.title ?? "", machine: data?.machine ?? "", places, placeOf, longestMs };
+  return { isKnown, title: data?.title ?? "", machine: data?.machine ?? "", whole: data?.whole ?? "", places, placeOf, longestMs };
 }
 
 /** What all paths begin with, up to a dot, and the rest of each. @param {string[]} layers @returns {{ where: string, names: string[] }} */
@@ -43,10 +43,10 @@ export function filteredPlaces(table, query) {
   return table.places.filter((one) => isMatch(one.layers.join(" "), `${one.pattern} ${one.runs}`, words));
 }
 
-/** What it is worth as one: "1.37 ×", and "0.83 × slower" where it is not; "" where nobody timed it. @param {FusedPlace} one */
+/** What it is worth as one: "1.37 ×", and "0.83 ×, slower" where it is not; "" where nobody timed it. @param {FusedPlace} one */
 export function fusionSpeedText(one) {
   if (!Number.isFinite(one.speedup)) return "";
-  return `${one.speedup.toFixed(2)} ×${one.speedup < 0.995 ? " slower" : ""}`;
+  return `${one.speedup.toFixed(2)} ×${one.speedup < 0.995 ? ", slower" : ""}`;
 }
 
 /** "0.412 → 0.301": a call of the layers apart, and as one. @param {FusedPlace} one */
@@ -119,7 +119,8 @@ export function fusionSummary(table, on) {
   const first = fused.length
     ? `${fused.length} of ${places.length} places run as one${saved ? `, which ${saved > 0 ? "saves" : "costs"} ${readableMs(Math.abs(saved))} ms, each timed by itself` : ""}`
     : `Nothing runs as one: ${left.length} of ${places.length} places could${saved > 0 ? `, which would save ${readableMs(saved)} ms, each timed by itself` : ""}`;
-  const rest = [fused.length && left.length && `${left.length} more could`, slower && `${slower} would be slower`, apart && `${apart} cannot be one`];
+  const isAsTimed = places.every((one) => (one.standing === "fused") === on.has(one.place));
+  const rest = [isAsTimed && table.whole && `the whole model ${table.whole}`, fused.length && left.length && `${left.length} more could`, slower && `${slower} would be slower`, apart && `${apart} cannot be one`];
   return [first, ...rest].filter(Boolean).join(" · ");
 }
 

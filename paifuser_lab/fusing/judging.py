@@ -97,7 +97,7 @@ class Judge:
         values = _Values(block, view.graph, {place.joined.residual for place in places if place.joined})
         self.inputs = {}
         with composing():
-            values.run(*_cloned(view.form.taken_from(args, kwargs) or []))
+            values.run(*_cloned(view.form.taken_from(*_as_hooked(block, args, kwargs)) or []))
         inputs, self.inputs = self.inputs, None
         for place in places:
             assert place.joined is not None
@@ -224,6 +224,16 @@ def _twin(layer: FusedLayer, way: str) -> FusedLayer:
     made = copy(layer)
     make_fused(made, way)
     return made
+
+
+def _as_hooked(block: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """What a block's own forward is given once its hooks have seen it, such as those that change its number format."""
+    for name, hook in block._forward_pre_hooks.items():
+        if name in block._forward_pre_hooks_with_kwargs:
+            args, kwargs = hook(block, args, kwargs) or (args, kwargs)
+        elif (given := hook(block, args)) is not None:
+            args = given if isinstance(given, tuple) else (given,)
+    return args, kwargs
 
 
 class _Values(fx.Interpreter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -52,11 +53,22 @@ class Fuse(Step):
             draft.notes.append(f"weights packed for the processor take {readable_bytes(packed)} beside the weights")
         if done.folded:
             draft.notes.append(f"folded {counted(len(done.folded), 'batch-norm layer')}")
-        draft.notes += [f"'{one.place}' stays apart: {one.reason}" for one in done.fusions.fusions if one.standing == "apart"]
+        apart = defaultdict(list)
+        for one in done.fusions.fusions:
+            if one.standing == "apart":
+                apart[one.reason].append(one.place)
+        draft.notes += [_apart(places, reason) for reason, places in apart.items()]
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Let the same places run as one."""
         fuse_again(draft.module, remembered)
+
+
+def _apart(places: list[str], reason: str) -> str:
+    """Why places stay apart, those of one reason together."""
+    if len(places) == 1:
+        return f"'{places[0]}' stays apart: {reason}"
+    return f"'{places[0]}' and {len(places) - 1} more stay apart: {reason}"
 
 
 def _picker(patterns: list[str]) -> Any:

@@ -10,6 +10,7 @@ from ..errors import RecipeError
 from ..recipe import Recipe
 from ..records import AttentionCost, AttentionKind
 from ..steps import Step
+from ..variant import Variant
 
 DEFAULT = "topk"
 
@@ -74,6 +75,14 @@ def with_attention(recipe: Recipe, found: AttentionCost | None, request: dict[st
 def attending_now(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """What the recipe's steps say, by the kind of attention."""
     return {kind_of(step): step.options for step in recipe if step.kind == "attention"}
+
+
+def taking_part(variant: Variant | None, recipe: Recipe) -> dict[str, list[str]]:
+    """The layers that do attend to a part, by the kind of attention; nothing of a recipe that is still being applied."""
+    if variant is None or variant.recipe != recipe:
+        return {}
+    done = zip(variant.recipe, variant.remembered, strict=True)
+    return {kind_of(step): list(kept.get("sparse", {})) for step, kept in done if step.kind == "attention"}
 
 
 def kind_of(step: Step) -> str:

@@ -48,6 +48,8 @@ def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequen
     return recipe.of(steps)
 
 
-def without(recipe: Recipe, index: int) -> Recipe:
-    """The recipe without its step of that place."""
-    return recipe.of([step for place, step in enumerate(recipe) if place != index])
+def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
+    """The recipe without its step of that place; where it has moved since somebody saw it there, it is found by what it is called."""
+    called = [place for place, step in enumerate(recipe) if step.label == label]
+    gone = min(called, key=lambda place: abs(place - index), default=None) if label else index
+    return recipe.of([step for place, step in enumerate(recipe) if place != gone])

@@ -28,7 +28,7 @@ from ..records import (
 from ..state import State
 from ..workload import Workload
 from .allocating import allocated
-from .attending import attending_now
+from .attending import attending_now, taking_part
 from .cuts import cut_shown
 from .fusing import fused_by_recipe, fused_now, map_shown
 from .recipe_panel import chips
@@ -102,6 +102,7 @@ class Shown:
             "allocated": self._once("allocated", lambda: allocated(state), state.allocation, state.recipe),
             "fused": fused_now(state),
             "attending": attending_now(state.recipe),
+            "taking_part": taking_part(state.variant, state.recipe),
             "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),

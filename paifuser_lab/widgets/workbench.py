@@ -231,7 +231,7 @@ class Workbench(Panel):
             "choose": lambda: self.session.choose(request["step"]),
             "precision": lambda: self.session.set_recipe(with_precision(self.recipe, request["layer"], request["name"])),
             "prune": lambda: self.session.set_recipe(self._pruned(request)),
-            "drop": lambda: self.session.set_recipe(without(self.recipe, int(request["index"]))),
+            "drop": lambda: self.session.set_recipe(without(self.recipe, int(request["index"]), str(request.get("label", "")))),
             "undo": self.session.undo,
             "redo": self.session.redo,
             "stop": self.session.stop,
