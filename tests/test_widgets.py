@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 from models import Small, images
@@ -9,6 +11,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
+from paifuser_lab.widgets.shown import as_measured
 from paifuser_lab.widgets.wire import NUMBERS, packed
 from paifuser_lab.widgets.workbench import with_precision, without
 
@@ -149,6 +152,20 @@ def test_a_tab_that_somebody_reads_stays_while_the_next_choice_is_measured(bench
     ask(made, {"do": "choose", "step": {"fold": {}}})
     made.wait(PATIENCE)
     assert seen and all(seen)
+
+
+def test_offers_promise_no_more_than_the_latency_that_is_shown(bench):
+    made = bench()
+    offer = {"label": "fold", "step": {"fold": {}}, "saves_ms": 50.0}
+    slow = type("Slow", (), {"total_ms": 100.0})()
+    state = replace(made.session.state, profile=slow)
+    latency = made.comparison[made.comparison.baseline].latency_ms
+    assert as_measured([offer], state)[0]["saves_ms"] == pytest.approx(latency / 2)
+    assert (
+        as_measured([offer], replace(state, status="measuring"))
+        == [offer]
+        == as_measured([offer], replace(state, comparison=None))
+    )
 
 
 def test_what_cannot_be_done_is_told_in_place_and_the_widget_lives_on(bench):

@@ -105,7 +105,9 @@ class Shown:
             "taking_part": taking_part(state.variant, state.recipe),
             "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
-            "offers": self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe),
+            "offers": as_measured(
+                self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe), state
+            ),
         }
 
     def packed(self, name: str, found: Record) -> dict[str, Any]:
@@ -278,6 +280,16 @@ def offers(state: State) -> list[dict[str, Any]]:
         for reason in explain(profile).advice[:MOST_OFFERS]
         if reason.step
     ]
+
+
+def as_measured(found: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
+    """Offers in milliseconds of the latency that is shown: a profile taken on a busy machine would promise more than there is."""
+    compared, profile = state.comparison, state.profile or state.baseline
+    now = None if compared is None else _current(compared) if len(state.recipe) else compared[compared.baseline]
+    if state.is_busy or profile is None or now is None or not now.latency_ms or now.latency_ms >= profile.total_ms:
+        return found
+    share = now.latency_ms / profile.total_ms
+    return [one | {"saves_ms": one["saves_ms"] and one["saves_ms"] * share} for one in found]
 
 
 def _advice(reason: Reason) -> str:
