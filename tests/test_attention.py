@@ -11,7 +11,9 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab import session as room
 from paifuser_lab.attending import Keeping, find_attention, judging
+from paifuser_lab.attending import cost as costing
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
+from paifuser_lab.measure import Samples
 from paifuser_lab.session import Session
 from paifuser_lab.steps import step_class
 from paifuser_lab.weights import weights_hash
@@ -260,3 +262,18 @@ def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monke
 
 def test_the_step_is_registered():
     assert step_class("attention").kind == "attention"
+
+
+def test_each_share_is_told_with_the_number_of_threads_that_suits_it_best(work, monkeypatch):
+    taken = {" · 1": 4.0, " · 2": 3.0, "1.0 · 1": 5.0, "1.0 · 2": 6.0, "0.1 · 1": 2.0, "0.1 · 2": 9.0}
+    asked = []
+
+    def rounds_in_turn(candidates, **how):
+        asked.extend((one.name, one.threads) for one in candidates)
+        yield {name: Samples(rounds_ms=[ms]) for name, ms in taken.items()}
+
+    monkeypatch.setattr(costing, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(costing, "rounds_in_turn", rounds_in_turn)
+    found = lab.attention_cost(work, keeps=[1.0, 0.1], seconds=0.1)
+    assert asked == [(name, int(name[-1])) for name in taken]
+    assert (found.dense_ms, found.latency_ms) == (3.0, (5.0, 2.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 
 from ..errors import MeasureError
 from ..host import host_facts
+from ..machine import thread_choices
 from ..measure import Candidate, Samples, output_error, rounds_in_turn
 from ..progress import Progress, progress
 from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
@@ -75,6 +76,11 @@ def _to_all_keys(work: Workload) -> Workload:
     return made
 
 
+def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
+    """With the number of threads that suits it best."""
+    return min(one.median_ms for told, one in samples.items() if told.startswith(f"{name} · "))
+
+
 def _first_reason(seen: Attending) -> str:
     return next((f": '{layer}': {reason}" for layer, reason in seen.reasons.items()), "; none calls torch's attention")
 
@@ -120,11 +126,12 @@ class _Looked:
             shown.advance(doing=f"{keep:.0%}")
 
     def time(self, shown: Progress) -> None:
-        """What the model takes at each share, in turn with the model that attends to all keys."""
-        device, count = self.work.device, torch.get_num_threads()
-        inputs = self.work.inputs.clone()
-        candidates = [Candidate("", lambda: inputs(self.work.model), count, device)]
-        candidates += [Candidate(str(keep), partial(self._answer, keep, inputs), count, device) for keep in self.keeps]
+        """What the model takes at each share, in turn with the model that attends to all keys, with each number of threads."""
+        device, inputs = self.work.device, self.work.inputs.clone()
+        calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
+        calls |= {str(keep): partial(self._answer, keep, inputs) for keep in self.keeps}
+        counts = thread_choices() if device.type == "cpu" else (torch.get_num_threads(),)
+        candidates = [Candidate(f"{name} · {count}", call, count, device) for name, call in calls.items() for count in counts]
         left = max(0.0, self.until - time.perf_counter())
         with running(self.work.model), running(self.model):
             for self.samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=left):
@@ -148,7 +155,7 @@ class _Looked:
         done = self.keeps[: len(self.errors)]
         samples = self.samples if len(done) == len(self.keeps) else {}
         has_values = len(self.values) == len(done)
-        dense_ms = samples[""].median_ms if samples else None
+        dense_ms = _least_ms(samples, "") if samples else None
         shares = self._shares() if dense_ms and not self.should_stop() else {}
         return AttentionCost(
             workload=self.work.name,
@@ -157,7 +164,7 @@ class _Looked:
             keeps=done,
             layers=tuple(self._layer(layer, shares.get(layer)) for layer in self.seen.calls),
             errors=tuple(self.errors),
-            latency_ms=tuple(samples[str(keep)].median_ms for keep in done) if samples else (),
+            latency_ms=tuple(_least_ms(samples, str(keep)) for keep in done) if samples else (),
             dense_ms=dense_ms,
             metric=(self.work.metric_name or "") if has_values else "",
             values=tuple(self.values) if has_values else (),
