@@ -1,6 +1,6 @@
 """MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once; what follows is done over its answer.
 
-On processors that MKL knows it is ahead of oneDNN's for many shapes, on others far behind it.
+Which of this and oneDNN is ahead depends on the shape and on the processor, so that both are timed.
 """
 
 from __future__ import annotations
