@@ -382,7 +382,7 @@ def test_what_is_at_hand_may_be_forgotten_by_another_thread_in_the_midst_of_a_ca
 ) -> None:
     with preferring(way):
         module = fused(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8)).module
-    right, x = FusedLayer._takes, torch.randn(2, 8)
+    right, x = FusedLayer._takes, torch.randn(3, 8)  # which nothing is at hand for yet
     monkeypatch.setattr(FusedLayer, "_takes", lambda self, *given: self._forget() or right(self, *given))
     with torch.no_grad():
         torch.testing.assert_close(module(x), F.relu(F.linear(x, module[0].weight, module[0].bias)))
