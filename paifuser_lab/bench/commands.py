@@ -91,6 +91,22 @@ def bench_prune(
     _show_bench(measure(tuple(names or ()), peer=peer), json)
 
 
+@bench.command("recipes")
+def bench_recipes(
+    names: Annotated[list[str] | None, typer.Argument(help="Words in names of models; all without any.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every recipe and its verdict to this file.")] = None,
+    count: Annotated[int, typer.Option(help="How many recipes.", min=1)] = 300,
+    seed: Annotated[int, typer.Option(help="What they are drawn from.", min=0)] = 0,
+) -> None:
+    """Apply random recipes: own model untouched, undo to the bit, the same hash twice, saved = loaded in a fresh process."""
+    from .recipes import bench as measure
+
+    measured = measure(tuple(names or ()), count=count, seed=seed)
+    _show_bench(measured, json)
+    if measured.violations:
+        raise typer.Exit(1)
+
+
 @bench.command("sensitivity")
 def bench_sensitivity(
     names: Annotated[list[str] | None, typer.Argument(help="Trained models; those of the zoo where none is named.")] = None,

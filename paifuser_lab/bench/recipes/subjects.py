@@ -1,0 +1,37 @@
+"""The models that random recipes are applied to: of the zoo in tiny form, and architectures with unusual structure."""
+
+from __future__ import annotations
+
+from ...errors import MeasureError
+from ...loading import load
+from ...workload import Workload
+from ..prune_zoo import architectures
+
+ZOO = (
+    "resnet18-digits-tiny",
+    "mobilenetv2-tiny",
+    "vit-s-tiny",
+    "swin-t-tiny",
+    "bert-base-tiny",
+    "unet-tiny",
+    "convnext-t-tiny",
+    "yolo-tiny",
+)
+BATCHES = 4  # of train data: whether training goes well is not the question here
+
+
+def subjects() -> tuple[str, ...]:
+    """The names of all subjects."""
+    return (*ZOO, *(one.name for one in architectures()))
+
+
+def subject(name: str) -> Workload:
+    """A subject by its name: the same weights, inputs and few batches of data in every process."""
+    if name in ZOO:
+        work = load(name)
+        work.train = work.train and work.train[:BATCHES]
+        return work
+    for one in architectures():
+        if one.name == name:
+            return one.workload()
+    raise MeasureError(f"There is no subject '{name}'; there are {', '.join(subjects())}.")
