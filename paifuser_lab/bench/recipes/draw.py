@@ -108,7 +108,7 @@ def _number(schema: dict[str, Any], generator: random.Random) -> float | None:
     high = schema.get("maximum", schema.get("exclusiveMaximum"))
     if low is None or high is None:
         return None
-    return round(low + (high - low) * generator.uniform(0.05, 0.9), 2)
+    return round(float(low + (high - low) * generator.uniform(0.05, 0.9)), 2)
 
 
 def _pattern(work: Workload, generator: random.Random) -> str:

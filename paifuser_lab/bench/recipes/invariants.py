@@ -48,7 +48,8 @@ def answer_of(work: Workload, model: nn.Module) -> str:
 
 def check(work: Workload, drawn: Recipe, seed: int, folder: Path) -> RecipeRow | Saved:
     """Apply a recipe and hold the promises that one process can see; a variant that stands them is saved into `folder`."""
-    before, recipe, refused = _fingerprint(work), drawn[:0], []
+    before, recipe = _fingerprint(work), drawn[:0]
+    refused: list[str] = []
 
     def row(verdict: Verdict, note: str = "") -> RecipeRow:
         text = recipe.to_text()
