@@ -1,7 +1,7 @@
 """Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and a fallback. Stands on torch.library.
 
 `Library.define` and `impl` cost a quarter of what `custom_op` does at each call. The backward pass recomputes the operator in
-torch and differentiates that: correct for every input, and no faster than it was.
+torch and differentiates that: correct for every input, twice if asked, and no faster than it was.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.library import Library
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
@@ -95,13 +96,36 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        inputs = [next(saved).detach() if other is None else other[0] for other in ctx.others]
+        inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
-        with torch.enable_grad():
-            for index in wanted:
-                inputs[index].requires_grad_()
-            answers = torch.autograd.grad(kernel.compose(*inputs), [inputs[index] for index in wanted], gradient)
-        found = dict(zip(wanted, answers, strict=True))
+        differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
+        found = dict(zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True))
         return tuple(found.get(index) for index in range(len(inputs)))
 
     return backward, keep
+
+
+def _gradients(
+    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """The gradients in the wanted inputs, as plain numbers."""
+    inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
+    with torch.enable_grad():
+        for index in wanted:
+            inputs[index].requires_grad_()
+        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient)
+
+
+def _gradients_with_graph(
+    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """The same with the graph that led to them, by which they are differentiated again (`create_graph=True`).
+
+    A view of each wanted input keeps the gradient in one from going through another that was computed from it. torch's fused
+    attention has no second derivative; its plain composition has.
+    """
+    inputs = list(inputs)
+    for index in wanted:
+        inputs[index] = inputs[index].view_as(inputs[index])
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient, create_graph=True)
