@@ -63,9 +63,7 @@ def of_leaves(run, inputs):
 def test_an_operator_is_differentiable_twice_by_torch_s_numerical_check(name, case):
     inputs = CASES[name][case]
     leaves = [one.clone().requires_grad_() for one in leaves_of(inputs)]
-    assert torch.autograd.gradgradcheck(
-        of_leaves(getattr(torch.ops.paifuser, name), inputs), leaves, fast_mode=True
-    )
+    assert torch.autograd.gradgradcheck(of_leaves(getattr(torch.ops.paifuser, name), inputs), leaves, fast_mode=True)
 
 
 def products(run, inputs, seed=5) -> tuple[Tensor, ...]:

@@ -34,15 +34,17 @@ def register(kernel: Kernel) -> None:
     for key in ("CPU", "CUDA"):
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
-    torch.library.register_fake(qualified, kernel.empty, lib=_library)
+    torch.library.register_fake(qualified, _room(kernel), lib=_library)
     register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(_arithmetic(kernel))
     backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
     torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
 
 
 def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
+    room = _room(kernel)
+
     def run(*inputs: Any) -> Tensor:
-        out = kernel.empty(*inputs)
+        out = room(*inputs)
         runner = runner_of(out.device)
         if runner is None or out.numel() == 0:
             return kernel.compose(*inputs) if out.numel() else out
@@ -54,6 +56,33 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
         return out
 
     return run
+
+
+def _room(kernel: Kernel) -> Callable[..., Tensor]:
+    """Room for the answer, once the inputs are found to be on one device and to fit together."""
+
+    def room(*inputs: Any) -> Tensor:
+        if len({one.device for one in inputs if isinstance(one, Tensor)}) > 1:
+            raise KernelError(_scattered(kernel, inputs))
+        return kernel.empty(*inputs)
+
+    return room
+
+
+def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
+    """The sentence on tensors of several devices: a kernel would take the address on one for one on another."""
+    arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
+    places: dict[torch.device, list[str]] = {}
+    for argument, one in zip(arguments, inputs, strict=False):
+        if isinstance(one, Tensor):
+            places.setdefault(one.device, []).append(argument.name)
+    found = ", ".join(f"{_together(names)} on {device}" for device, names in places.items())
+    return f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with .to(device)."
+
+
+def _together(names: list[str]) -> str:
+    """x, weight and bias."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _arithmetic(kernel: Kernel) -> Callable[..., int]:
@@ -105,9 +134,7 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
     return backward, keep
 
 
-def _gradients(
-    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
-) -> tuple[Tensor, ...]:
+def _gradients(compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor) -> tuple[Tensor, ...]:
     """The gradients in the wanted inputs, as plain numbers."""
     inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
     with torch.enable_grad():
