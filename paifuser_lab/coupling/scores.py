@@ -51,7 +51,7 @@ def as_importance(method: str) -> Importance | None:
 
 
 def shown_and_cut(method: str, importance: Importance | None) -> str:
-    """The sentences beside scores that are shown: the step prune cuts by others, also where they share a name."""
+    """What to read beside scores: the step prune cuts by others, even under the same name."""
     by = BY_DEFAULT if importance is None else described(importance)
     return f"Shown: {method}, each layer by itself. The step prune cuts by {by}."
 

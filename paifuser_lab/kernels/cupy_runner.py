@@ -70,7 +70,7 @@ class CupyRunner:
 
 
 def _is_capturing(device: int) -> bool:
-    """Whether a CUDA graph is captured on a device's current stream, whichever device is current."""
+    """Whether the current stream of this device is being captured into a CUDA graph."""
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()
 

@@ -1,4 +1,4 @@
-"""The NVIDIA driver of this machine: which CUDA it knows, and which packages are for that. Needs no GPU to be asked."""
+"""Which CUDA the NVIDIA driver of this machine runs, and which packages are for that."""
 
 from __future__ import annotations
 

@@ -108,7 +108,10 @@ class Nvrtc:
 
 
 def _packages() -> list[str]:
-    """The packages of NVRTC, the driver's own CUDA first: an older driver does not load what a newer NVRTC compiles."""
+    """The packages of NVRTC, that for the driver's own CUDA first.
+
+    An older driver may not load what a newer NVRTC compiles.
+    """
     fitting = driver.packages().compiler
     return sorted((one.compiler for one in driver.PACKAGES.values()), key=lambda name: (name != fitting, name))
 

@@ -70,7 +70,7 @@ def _room(kernel: Kernel) -> Callable[..., Tensor]:
 
 
 def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
-    """The sentence on tensors of several devices: a kernel would take the address on one for one on another."""
+    """The sentence on tensors of several devices, whose addresses mean nothing to one kernel."""
     arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
     places: dict[torch.device, list[str]] = {}
     for argument, one in zip(arguments, inputs, strict=False):
@@ -146,10 +146,10 @@ def _gradients(compose: Callable[..., Tensor], inputs: list[Any], wanted: list[i
 def _gradients_with_graph(
     compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
 ) -> tuple[Tensor, ...]:
-    """The same with the graph that led to them, by which they are differentiated again (`create_graph=True`).
+    """The same with their graph, so that they can be differentiated again (`create_graph=True`).
 
-    A view of each wanted input keeps the gradient in one from going through another that was computed from it. torch's fused
-    attention has no second derivative; its plain composition has.
+    A view of each wanted input keeps the gradient in one from going through another that was
+    computed from it. torch's fused attention has no second derivative; its plain composition has.
     """
     inputs = list(inputs)
     for index in wanted:

@@ -29,7 +29,10 @@ def cut_shown(state: State) -> dict[str, Any]:
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """Which scores are shown and by which the step prune cuts: as the recipe says, or as a drag would; '' where none are shown."""
+    """Which scores are shown, and by which the step prune cuts; '' where none are shown.
+
+    A step in the recipe says by which; without one it is what a drag would choose.
+    """
     if state.importance is None:
         return ""
     steps = [step for step in state.recipe if step.kind == "prune"]
