@@ -126,7 +126,7 @@ CONDA_NAMES = {
     "pytorch": "torch", "matplotlib-base": "matplotlib", "ray-default": "ray", "python-build": "build",
     "playwright-python": "playwright", "pyyaml": "pyyaml",
 }  # fmt: skip
-SELDOM = {"gpu", "peers"}  # extras that need a driver, or are only compared with by hand
+SELDOM = {"gpu", "gpu12", "peers"}  # extras that need a driver, or are only compared with by hand
 PLAIN = re.compile(r"^([A-Za-z0-9_.-]+)\s*(.*)$")
 
 

@@ -333,6 +333,19 @@ def test_the_record_travels_and_shows_itself(tmp_path):
         LayerImportance(layer="a", kind="Linear", channels=3, values=(1.0,))
 
 
+@pytest.mark.parametrize("method", CHANNEL_JUDGES)
+def test_the_record_says_which_scores_the_step_prune_cuts_by(method):
+    work = classes()
+    found = lab.importance(work, method)
+    cut_by = method if method in ("taylor", "magnitude", "batch-norm", "random") else "taylor"
+    assert found.cut_by.startswith(f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: ")
+    assert found.cut_by in str(found) and found.cut_by in found._repr_html_()
+    without = lab.importance(lab.Workload(work.model, work.inputs, train=work.train), "activation")
+    assert "The step prune cuts by magnitude: " in without.cut_by
+    variant = lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5, "round_to": 1, "importance": cut_by}}]))
+    assert f"channels are chosen by {found.cut_by.rpartition('cuts by ')[2].rstrip('.')}" in variant.notes
+
+
 def test_a_variant_is_judged_like_a_workload():
     variant = lab.apply(classes(), lab.Recipe(["fold"]))
     seen = lab.importance(variant)

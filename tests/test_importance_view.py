@@ -197,6 +197,34 @@ def test_the_end_of_a_drag_chooses_a_step_and_back_at_all_takes_it_away(bench):
     assert len(bench.recipe) == 0
 
 
+@pytest.mark.parametrize(
+    ("method", "cut_by"),
+    [("fisher", "magnitude"), ("magnitude", "magnitude"), ("taylor", "taylor"), ("batch-norm", "batch-norm")],
+)
+def test_the_workbench_says_which_scores_cut(bench, method, cut_by):
+    assert bench.state["cut_by"] == ""
+    bench.importance = found(CONV, HEAD, method=method)
+    shown = bench.state["cut_by"]
+    assert shown.startswith(f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: ")
+    with bench.session.paused():
+        bench.recipe = lab.Recipe([{"prune": {"ratio": 0.5, "importance": "random"}}], workload="small")
+        assert "The step prune cuts by random: " in bench.state["cut_by"], "what the recipe says is what cuts"
+        bench.recipe = lab.Recipe([{"prune": {"ratio": 0.5}}], workload="small")
+        assert "The step prune cuts by magnitude: " in bench.state["cut_by"], "the workload has no loss"
+
+
+def test_a_panel_alone_says_which_scores_cut_as_far_as_it_can_know():
+    assert "cuts by magnitude: " in lab.show(FOUND).data["cut_by"]
+    alone = lab.show(found(CONV, method="fisher")).data["cut_by"]
+    assert (
+        alone
+        == "Shown: fisher, each layer by itself. The step prune cuts by taylor where there is a loss and train data, else by magnitude."
+    )
+    assert (
+        lab.show(found(CONV, method="fisher", cut_by="A sentence of the record.")).data["cut_by"] == "A sentence of the record."
+    )
+
+
 def test_one_threshold_for_all_layers_chooses_for_all_and_leaves_the_answer(bench):
     ask(bench, do="prune", layer="", threshold=0.8, kept=10)
     assert "find the importance first" in bench.state["error"] and len(bench.recipe) == 0

@@ -324,6 +324,13 @@ def test_padding_does_not_sway_the_choice():
     assert choose_blocks(query, spoilt, keep=1, lengths=lengths).equal(choose_blocks(query, key, keep=1, lengths=lengths))
 
 
+@pytest.mark.parametrize(("there", "listed"), [(0, [-1, -1]), (1, [0, -1]), (64, [0, -1]), (65, [0, 1]), (128, [0, 1])])
+def test_a_block_that_begins_where_the_keys_end_is_not_listed(there, listed):
+    query, key = torch.randn(1, 1, 10, 8), torch.randn(1, 1, 128, 8)
+    kept = choose_blocks(query, key, keep=2, lengths=torch.tensor([there], dtype=torch.int32))
+    assert kept.flatten().tolist() == listed
+
+
 @pytest.mark.parametrize(
     ("how", "words"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import stat
 from functools import cache
+from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from cuda_on_cpu.emulator import HERE
@@ -11,7 +13,7 @@ from kernel_checks import REQUIRED
 from kernel_probes import ENTRIES
 
 from paifuser_lab.errors import KernelError, MissingExtraError
-from paifuser_lab.kernels import KERNELS, compile, cubins, nvrtc
+from paifuser_lab.kernels import KERNELS, compile, cubins, driver, nvrtc
 from paifuser_lab.kernels.compile import architecture_of, headers_of, program
 from paifuser_lab.kernels.cubins import Cubin, cubin_of
 from paifuser_lab.kernels.disassembly import disassembler, instructions_of
@@ -199,6 +201,27 @@ def test_a_change_of_a_header_is_another_program():
 def test_without_nvrtc_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
     with pytest.raises(MissingExtraError, match=r"paifuser-lab\[kernels\]"):
+        nvrtc.nvrtc.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("version", "first"), [((12, 8), "nvidia-cuda-nvrtc-cu12"), ((13, 1), "nvidia-cuda-nvrtc"), (None, "nvidia-cuda-nvrtc")]
+)
+def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(monkeypatch, tmp_path, version, first):
+    library = {name: tmp_path / name / "libnvrtc.so" for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")}
+    for path in library.values():
+        path.parent.mkdir()
+        path.touch()
+    monkeypatch.setattr(nvrtc, "files", lambda name: [SimpleNamespace(name="libnvrtc.so", locate=lambda: library[name])])
+    monkeypatch.setattr(driver, "cuda_version", lambda: version)
+    found = list(islice(nvrtc._places(), 2))
+    assert found[0] == str(library[first]) and set(found) == {str(path) for path in library.values()}
+
+
+def test_without_nvrtc_the_extra_for_an_older_driver_is_named(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
+    monkeypatch.setattr(driver, "cuda_version", lambda: (12, 8))
+    with pytest.raises(MissingExtraError, match=r"nvidia-cuda-nvrtc-cu12, .*paifuser-lab\[gpu12\]"):
         nvrtc.nvrtc.__wrapped__()
 
 

@@ -329,6 +329,32 @@ class Counting(nn.Module):
         return self.head(torch.relu(self.two(x)) / x.shape[1])
 
 
+class Slightly(Counting):
+    """Counts its channels where that changes the answer by a ten-thousandth only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.one(x))
+        return self.head(torch.relu(self.two(x)) * (1 + x.shape[1] * 1e-5))
+
+
+class OfOneSign(Counting):
+    """Counts its channels on inputs of the other sign than those of its examples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = torch.relu(self.one(x))
+        return self.head(torch.relu(self.two(inside)) / (inside.shape[1] if x.sum() < 0 else 16))
+
+
+@pytest.mark.parametrize("model", [Slightly, OfOneSign])
+def test_a_cut_that_changes_the_answer_slightly_or_on_other_inputs_is_left_out(model):
+    work = work_of(model(), torch.rand(2, 4))
+    variant = pruned(work)
+    assert variant.module.one.out_features == 16 and variant.module.two.out_features == 8
+    assert any("'one': without it the answer differs by" in note for note in variant.notes)
+    for inputs in (work.inputs, Inputs.of(-work.inputs.tensors[0])):
+        assert gap(masked(work.model, variant.module), variant.module, inputs) < EXACT
+
+
 def test_a_cut_that_changes_the_answer_is_rolled_back_alone():
     variant = pruned(work_of(Counting(), torch.randn(2, 4)))
     assert variant.module.one.out_features == 16 and variant.module.two.out_features == 8

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from paifuser_lab.errors import StepError, StoppedError
 from paifuser_lab.training import Batches, Kept, Training, train
 from paifuser_lab.training.fingerprints import data_fingerprint
+from paifuser_lab.training.learner import Learner
 from paifuser_lab.weights import weights_hash
 from paifuser_lab.workload import QUIET
 
@@ -405,6 +406,23 @@ def test_it_tells_how_far_it_is():
     assert [one[:2] for one in epochs] == [(1, 3), (2, 3), (3, 3)]
     assert epochs[0][2] == pytest.approx(sum(told.losses[:COUNT]) / COUNT)
     assert shares == pytest.approx([index / (3 * COUNT) for index in range(3 * COUNT)])
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "cosine"])
+def test_the_learning_rate_is_set_at_every_step_by_the_share_of_all_steps(schedule, monkeypatch):
+    rates = []
+    take_step = Learner.take_step
+
+    def noted(self, loss, rate):
+        done = take_step(self, loss, rate)
+        rates.extend({group["lr"] for group in self.optimizer.param_groups})
+        return done
+
+    monkeypatch.setattr(Learner, "take_step", noted)
+    trained(options={"schedule": schedule})
+    wanted = plan(schedule=schedule)
+    assert rates == pytest.approx([wanted.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)])
+    assert len(set(rates)) > 2 * COUNT, "it changes within an epoch"
 
 
 def test_what_is_trained_along_learns_and_goes_on_too():

@@ -5,6 +5,7 @@ import { unserved } from "./host.js";
 import { removedShares } from "./cut_choice.js";
 import { widthsAfter } from "./cut_cost.js";
 import { GroupCard } from "./group_card.js";
+import { cutByLine } from "./importance_choice.js";
 import { ChannelChoice } from "./importance_gesture.js";
 import { importanceLine, unpackedImportance } from "./importance_table.js";
 import { KeptBars } from "./kept_bars.js";
@@ -27,6 +28,7 @@ class ImportanceView {
     this.title = h("h2", {});
     this.line = h("p", { class: "pf-note" });
     this.unit = h("p", { class: "pf-note" });
+    this.cutBy = h("p", { class: "pf-note pf-importance-cut-by" });
     this.empty = h("p", { class: "pf-empty" });
     this.said = h("p", { class: "pf-note pf-importance-said", role: "status" });
     this.find = this.finder();
@@ -42,7 +44,7 @@ class ImportanceView {
     const right = h("div", { class: "pf-importance-all" }, this.one.foretold.element, h("h3", {}, "All layers"), this.bars.element);
     this.both = h("div", { class: "pf-importance-both" }, left, right);
     const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.line));
-    root.append(h("section", { class: "pf-view pf-importance", "aria-label": "importance of channels" }, head, this.empty, this.both, this.unit, this.said, this.find));
+    root.append(h("section", { class: "pf-view pf-importance", "aria-label": "importance of channels" }, head, this.empty, this.both, this.unit, this.cutBy, this.said, this.find));
     this.drawn = "";
     this.onChange = () => this.follow();
     for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
@@ -117,9 +119,12 @@ class ImportanceView {
     this.bars.show(this.table, this.one.kept);
     this.showGroup();
     const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
-    const key = JSON.stringify([isBeingFound, this.isInBench, isKnown]);
+    const cutBy = isKnown ? cutByLine(this.model, this.table) : "";
+    const key = JSON.stringify([isBeingFound, this.isInBench, isKnown, cutBy]);
     if (key === this.drawn) return;
     this.drawn = key;
+    fresh(this.cutBy, cutBy);
+    this.cutBy.hidden = !cutBy;
     fresh(this.said, this.isInBench || !isKnown ? "" : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.");
     fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at how much each channel matters.");
     fresh(this.find, isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance");

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { channelsColumn } from "./channels_column.js";
 import { chosenCounts } from "./detail_channels.js";
-import { keptChannels, removedRatio, thresholdOf } from "./importance_choice.js";
+import { cutByLine, keptChannels, removedRatio, thresholdOf } from "./importance_choice.js";
 import { bandPath, barsPath, channelFrame, channelTicks, heightAt, keptText, leftOf, thresholdText, valueAt, whiskerPath } from "./importance_layout.js";
 import { canLose, countAbove, importanceLine, keptAbove, keptByOne, thresholdKeeping, unpackedImportance } from "./importance_table.js";
 import { seldom } from "./seldom.js";
@@ -41,6 +41,13 @@ test("what is not below a threshold is kept, one channel at least, and all where
   for (const kept of [1, 2, 4]) assert.equal(keptAbove(table, 0, thresholdKeeping(table.sorted[0].value, kept)), kept);
   assert.equal(keptAbove(table, 0, thresholdKeeping(table.sorted[0].value, 3)), 4, "equal values stay together");
   assert.deepEqual([countAbove(table.all, 0.5), countAbove(table.all, 3), thresholdKeeping(new Float32Array(), 0)], [6, 0, 0]);
+});
+
+test("which scores cut is told by the workbench, which knows the recipe, else by the record", () => {
+  const told = unpackedImportance({ ...packed, cut_by: "of the record" });
+  assert.equal(cutByLine(modelOf({}), told), "of the record");
+  assert.equal(cutByLine(modelOf({ state: { cut_by: "of the recipe" } }), told), "of the recipe");
+  assert.equal(cutByLine(modelOf({}), table), "", "a record of before says nothing");
 });
 
 test("what Python told is shown, and on top what was asked for since", () => {

@@ -25,6 +25,11 @@ export function removedRatio(table, row, kept) {
   return (table.channels[row] - kept) / table.channels[row];
 }
 
+/** Which scores are shown, and by which the step prune cuts: as the recipe says in the workbench. @param {any} model @param {ImportanceTable} table @returns {string} */
+export function cutByLine(model, table) {
+  return model.get("state")?.cut_by || table.cutBy;
+}
+
 /** @param {any} model @param {ImportanceTable} table @returns {number[]} */
 function toldKept(model, table) {
   const [kept, pruned] = [model.get("kept"), model.get("state")?.pruned];

@@ -6,7 +6,7 @@ import { float32s, int32s, spelledOut } from "./unpack.js";
  * The channels of a layer, the most important first: values in the layer's mean, and their standard errors in the same.
  * @typedef {{ value: Float32Array, error: Float32Array, channel: Uint32Array }} SortedChannels
  * @typedef {{
- *   isKnown: boolean, title: string, machine: string, method: string, unit: string, examples: number, isInterrupted: boolean, notes: string[],
+ *   isKnown: boolean, title: string, machine: string, method: string, unit: string, cutBy: string, examples: number, isInterrupted: boolean, notes: string[],
  *   layers: string[], place: Map<string, number>, kind: string[], note: string[], channels: Int32Array, isAnswer: Int32Array, mean: Float32Array,
  *   sorted: SortedChannels[], all: Float32Array,
  * }} ImportanceTable `all`: the values of every channel that can go, the largest first
@@ -24,6 +24,7 @@ export function unpackedImportance(data) {
     machine: data?.machine ?? "",
     method: data?.method ?? "",
     unit: data?.unit ?? "",
+    cutBy: data?.cut_by ?? "",
     examples: data?.examples ?? 0,
     isInterrupted: Boolean(data?.is_interrupted),
     notes: data?.notes ?? [],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy
 import torch
@@ -20,6 +20,13 @@ from .grouping import Structure
 Importance = Literal["magnitude", "taylor", "batch-norm", "random"]
 Scores = NDArray[numpy.float64]  # by class of atoms
 BATCHES = 4
+FORMULAS: dict[Importance, str] = {
+    "magnitude": "the length of all weights of a unit, what makes and what reads it in every layer of its group",
+    "taylor": f"|Σ g·w| over what makes a unit in every layer of its group, of up to {BATCHES} train batches",
+    "batch-norm": "the scales of the batch-norms in a group, and magnitude where it has none",
+    "random": "drawn at random from the seed of the step",
+}
+BY_DEFAULT = "taylor where there is a loss and train data, else by magnitude"
 
 
 def unit_scores(work: Workload, model: nn.Module, structure: Structure, importance: Importance, seed: int) -> list[Scores]:
@@ -31,6 +38,22 @@ def unit_scores(work: Workload, model: nn.Module, structure: Structure, importan
 def default_importance(work: Workload) -> Importance:
     """Taylor where there is a loss and data to take its gradient on, else magnitude."""
     return "taylor" if work.loss is not None and work.train is not None else "magnitude"
+
+
+def described(importance: Importance) -> str:
+    """An importance with the formula by which the step prune takes it."""
+    return f"{importance}: {FORMULAS[importance]}"
+
+
+def as_importance(method: str) -> Importance | None:
+    """The importance of the step prune that has a method's name; None where it has none."""
+    return next((one for one in get_args(Importance) if one == method), None)
+
+
+def shown_and_cut(method: str, importance: Importance | None) -> str:
+    """What to read beside scores: the step prune cuts by others, even under the same name."""
+    by = BY_DEFAULT if importance is None else described(importance)
+    return f"Shown: {method}, each layer by itself. The step prune cuts by {by}."
 
 
 def _normalised(scores: Scores) -> Scores:

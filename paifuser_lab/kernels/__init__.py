@@ -16,6 +16,7 @@ tuned             which of them was measured to be best on a device
 tuning            how that is found
 operators         an operator of torch: fake tensors, gradients by recomputing, the fallback said once
 launch            what is handed to a kernel, and who runs it
+driver            which CUDA the driver knows, and what is to be installed for it
 cupy_runner       CuPy on a GPU: torch's stream, torch's memory
 cubins            machine code kept between runs, checked before it is believed
 compile           a source and the headers that it includes, for an architecture

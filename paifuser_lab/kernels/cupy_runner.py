@@ -14,6 +14,7 @@ from torch import Tensor
 from ..errors import KernelError, MissingExtraError, first_line
 from .compile import Program, architecture_of, program
 from .cubins import Cubin, cubin_of
+from .driver import check_driver, packages
 from .launch import DeclinedError, Launch
 from .nvrtc import nvrtc
 
@@ -35,15 +36,18 @@ class CupyRunner:
         cupy = _cupy()
         arguments = tuple(_on_the_wire(one) for one in launch.arguments)
         stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream(device))
-        with cupy.cuda.Device(device), stream:
-            function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+        try:
+            with cupy.cuda.Device(device), stream:
+                function(launch.grid, launch.block, arguments, shared_mem=launch.shared_bytes)
+        except _errors_of(cupy) as error:
+            raise KernelError(f"{launch.entry} does not launch ({first_line(error)})") from error
 
     def _function(self, device: int, launch: Launch) -> Any:
         key = (device, launch.entry)
         if key not in self._functions:
             if key in self._failures:
                 raise KernelError(self._failures[key])
-            if torch.cuda.is_current_stream_capturing():
+            if _is_capturing(device):
                 raise DeclinedError("it was not loaded when a CUDA graph was captured; call it once before")
             try:
                 self._functions[key] = self.load(device, launch.kernel, launch.entry, launch.shared_bytes)
@@ -60,8 +64,20 @@ class CupyRunner:
         try:
             with cupy.cuda.Device(device):
                 return _function_of(cupy, made, shared_bytes)
-        except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
-            raise KernelError(f"{entry} does not load ({first_line(error)}); is the driver older than CUDA 13?") from error
+        except _errors_of(cupy) as error:
+            compiler = f"CUDA {made.compiler.partition('.')[0]}"
+            raise KernelError(f"{entry} does not load ({first_line(error)}); is the driver older than {compiler}?") from error
+
+
+def _is_capturing(device: int) -> bool:
+    """Whether the current stream of this device is being captured into a CUDA graph."""
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
+    """What CuPy raises where the driver or the runtime refuses."""
+    return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
 
 def _function_of(cupy: Any, made: Cubin, shared_bytes: int) -> Any:
@@ -82,5 +98,7 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError as error:
-        raise MissingExtraError("cupy-cuda13x", extra="gpu", needed_for="Running a CUDA kernel") from error
+        check_driver()
+        wanted = packages()
+        raise MissingExtraError(wanted.package, extra=wanted.extra, needed_for="Running a CUDA kernel") from error
     return cupy

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from ..errors import KernelError, MissingExtraError, first_line
+from . import driver
 
-PACKAGES = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 LIBRARIES = ("libnvrtc.so", "nvrtc64_")
 
 
@@ -35,8 +35,9 @@ def nvrtc() -> Nvrtc:
             return load(Path(place))
         except (OSError, AttributeError) as error:
             tried.append(first_line(error))
-    missing = MissingExtraError("nvidia-cuda-nvrtc", extra="kernels", needed_for="Compiling a CUDA kernel")
-    raise KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall nvidia-cuda-nvrtc.") if tried else missing
+    wanted = driver.packages()
+    missing = MissingExtraError(wanted.compiler, extra=wanted.compiler_extra, needed_for="Compiling a CUDA kernel")
+    raise KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall {wanted.compiler}.") if tried else missing
 
 
 def load(library: Path) -> Nvrtc:
@@ -106,8 +107,17 @@ class Nvrtc:
         return said.decode()
 
 
+def _packages() -> list[str]:
+    """The packages of NVRTC, that for the driver's own CUDA first.
+
+    An older driver may not load what a newer NVRTC compiles.
+    """
+    fitting = driver.packages().compiler
+    return sorted((one.compiler for one in driver.PACKAGES.values()), key=lambda name: (name != fitting, name))
+
+
 def _places() -> Iterator[str]:
-    for package in PACKAGES:
+    for package in _packages():
         try:
             found = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
         except PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and a fallback. Stands on torch.library.
 
 `Library.define` and `impl` cost a quarter of what `custom_op` does at each call. The backward pass recomputes the operator in
-torch and differentiates that: correct for every input, and no faster than it was.
+torch and differentiates that: correct for every input, twice if asked, and no faster than it was.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.library import Library
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
@@ -33,15 +34,17 @@ def register(kernel: Kernel) -> None:
     for key in ("CPU", "CUDA"):
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
-    torch.library.register_fake(qualified, kernel.empty, lib=_library)
+    torch.library.register_fake(qualified, _room(kernel), lib=_library)
     register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(_arithmetic(kernel))
     backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
     torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
 
 
 def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
+    room = _room(kernel)
+
     def run(*inputs: Any) -> Tensor:
-        out = kernel.empty(*inputs)
+        out = room(*inputs)
         runner = runner_of(out.device)
         if runner is None or out.numel() == 0:
             return kernel.compose(*inputs) if out.numel() else out
@@ -53,6 +56,33 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
         return out
 
     return run
+
+
+def _room(kernel: Kernel) -> Callable[..., Tensor]:
+    """Room for the answer, once the inputs are found to be on one device and to fit together."""
+
+    def room(*inputs: Any) -> Tensor:
+        if len({one.device for one in inputs if isinstance(one, Tensor)}) > 1:
+            raise KernelError(_scattered(kernel, inputs))
+        return kernel.empty(*inputs)
+
+    return room
+
+
+def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
+    """The sentence on tensors of several devices, whose addresses mean nothing to one kernel."""
+    arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
+    places: dict[torch.device, list[str]] = {}
+    for argument, one in zip(arguments, inputs, strict=False):
+        if isinstance(one, Tensor):
+            places.setdefault(one.device, []).append(argument.name)
+    found = ", ".join(f"{_together(names)} on {device}" for device, names in places.items())
+    return f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with .to(device)."
+
+
+def _together(names: list[str]) -> str:
+    """x, weight and bias."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _arithmetic(kernel: Kernel) -> Callable[..., int]:
@@ -95,13 +125,34 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = iter(ctx.saved_tensors)
-        inputs = [next(saved).detach() if other is None else other[0] for other in ctx.others]
+        inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
-        with torch.enable_grad():
-            for index in wanted:
-                inputs[index].requires_grad_()
-            answers = torch.autograd.grad(kernel.compose(*inputs), [inputs[index] for index in wanted], gradient)
-        found = dict(zip(wanted, answers, strict=True))
+        differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
+        found = dict(zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True))
         return tuple(found.get(index) for index in range(len(inputs)))
 
     return backward, keep
+
+
+def _gradients(compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor) -> tuple[Tensor, ...]:
+    """The gradients in the wanted inputs, as plain numbers."""
+    inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
+    with torch.enable_grad():
+        for index in wanted:
+            inputs[index].requires_grad_()
+        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient)
+
+
+def _gradients_with_graph(
+    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+) -> tuple[Tensor, ...]:
+    """The same with their graph, so that they can be differentiated again (`create_graph=True`).
+
+    A view of each wanted input keeps the gradient in one from going through another that was
+    computed from it. torch's fused attention has no second derivative; its plain composition has.
+    """
+    inputs = list(inputs)
+    for index in wanted:
+        inputs[index] = inputs[index].view_as(inputs[index])
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient, create_graph=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..kernels import Steps, convolve_depthwise_int8, project_int8
 from ..kernels.depthwise_int8 import SIDES, STRIDES
+from ..kernels.driver import packages
 from ..kernels.steps import NUMBERS, WIDTH, sums_of
 
 CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # what may follow on the way
@@ -29,7 +30,8 @@ def hands_on(layer: Any, steps: Tensor) -> bool:
 def obstacle(layer: Any) -> str | None:
     """Why no kernel computes a linear layer or a convolution that pads with equal zeros; None where one does."""
     if not has_cupy():
-        return "on a GPU that is for this project's kernels, which want CuPy: pip install paifuser-lab[gpu]"
+        extra = packages().extra
+        return f"on a GPU that is for this project's kernels, which want CuPy: pip install paifuser-lab[{extra}]"
     dimensions = _weight(layer).ndim
     if dimensions == 2:
         widths: tuple[int, ...] = tuple(_weight(layer).shape)

@@ -86,6 +86,7 @@ class Importance(Record):
     seconds: float = 0.0
     seed: int = 0  # of the order of the batches, and of what is drawn
     weights_hash: str | None = None
+    cut_by: str = ""  # in a sentence, the scores by which the step prune chooses, which are not these
 
     def __getitem__(self, layer: str) -> LayerImportance:
         for row in self.rows:
@@ -144,7 +145,7 @@ class Importance(Record):
     @property
     def remarks(self) -> tuple[str, ...]:
         """What the values are, and what there is to note."""
-        return (self.unit, *self.notes)
+        return (self.unit, *self.notes, *([self.cut_by] if self.cut_by else []))
 
     def table(self) -> list[dict[str, str]]:
         """A row a layer, as a person reads it."""

@@ -14,7 +14,7 @@ from torch import nn
 from ..coupling import Structure, couple, cut_again, cut_and_tell
 from ..coupling.choosing import LEAST_KEPT, kept_units, least, shares_by_score
 from ..coupling.proving import Proven, Wanted, prove
-from ..coupling.scores import Importance, Scores, default_importance, unit_scores
+from ..coupling.scores import Importance, Scores, default_importance, described, unit_scores
 from ..errors import StepError
 from ..locate import describe
 from ..quantized import QuantizedLayer
@@ -102,7 +102,8 @@ class Prune(Step):
         repairs = chosen_repairs(self.repair, draft.work)
         whole = copy.deepcopy(draft.module) if repairs else draft.module
         draft.remembered = cut_and_tell(draft.module, structure, removed, proven.left_alone)
-        draft.notes += _told(structure, wanted, proven, before, _weight_count(draft.module))
+        importance = self.importance or default_importance(draft.work)
+        draft.notes += _told(structure, wanted, proven, importance, before, _weight_count(draft.module))
         if repairs:
             lost = lost_layers(whole, draft.module, structure, removed)
             draft.notes += mend(draft.work, whole, draft.module, lost, repairs)
@@ -207,13 +208,13 @@ def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     return f"'{group.name}': {group.pinned or 'it is protected'}"
 
 
-def _told(structure: Structure, wanted: Wanted, proven: Proven, before: int, after: int) -> list[str]:
-    """What was removed, and what stays for what reason."""
+def _told(structure: Structure, wanted: Wanted, proven: Proven, importance: Importance, before: int, after: int) -> list[str]:
+    """What was removed, by which scores, and what stays for what reason."""
     groups = structure.groups
     gone = sum(len(wanted[index]) * groups[index].unit for index in proven.accepted)
     of = sum(group.channels for group in groups if group.pinned is None)
     went = f"removed {gone} of {counted(of, 'channel')} that can go, in {counted(len(proven.accepted), 'group')}"
-    notes = [f"{went}; {after:,} of {before:,} weights are left"]
+    notes = [f"{went}; {after:,} of {before:,} weights are left", f"channels are chosen by {described(importance)}"]
     reasons: dict[str, list[ChannelGroup]] = defaultdict(list)
     for index, reason in proven.refused.items():
         reasons[reason].append(groups[index])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..coupling.scores import as_importance, default_importance, shown_and_cut
 from ..recipe import Recipe
 from ..records import Comparison, Measurement
 from ..state import State
+from ..workload import Workload
 
 BY_NAME = {"layers", "importance", "seed", "protect", "repair"}  # another option has the step choose layers by itself
 PATTERN = frozenset("*?[")
@@ -24,6 +26,18 @@ def cut_shown(state: State) -> dict[str, Any]:
         "others": _others(state.recipe),
         "achieved": achieved_cut(state) if named and is_foretold else None,
     }
+
+
+def cut_by(state: State, work: Workload) -> str:
+    """Which scores are shown, and by which the step prune cuts; '' where none are shown.
+
+    A step in the recipe says by which; without one it is what a drag would choose.
+    """
+    if state.importance is None:
+        return ""
+    steps = [step for step in state.recipe if step.kind == "prune"]
+    asked = steps[-1].options.get("importance", "") if steps else state.importance.method
+    return shown_and_cut(state.importance.method, as_importance(asked) or default_importance(work))
 
 
 def achieved_cut(state: State) -> dict[str, Any] | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import traitlets
 
-from ..coupling.scores import Importance as StepImportance
+from ..coupling.scores import as_importance
 from ..errors import PaifuserError, RecipeError
 from ..recipe import Recipe
 from ..records import Importance
@@ -16,7 +16,7 @@ from .panel import Panel
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
     """The step that removes these shares, judged as the person saw it where the step can judge so."""
-    known = {"importance": method} if method in get_args(StepImportance) else {}
+    known = {"importance": method} if as_importance(method) else {}
     return {"prune": {"layers": dict(ratios), **known}}
 
 

@@ -29,7 +29,7 @@ from ..state import State
 from ..workload import Workload
 from .allocating import allocated
 from .attending import attending_now, taking_part
-from .cuts import cut_shown
+from .cuts import cut_by, cut_shown
 from .fusing import fused_by_recipe, fused_now, map_shown
 from .recipe_panel import chips
 from .wire import packed
@@ -99,6 +99,7 @@ class Shown:
             "precisions": precisions(state),
             "pruned": pruned(state),
             "cut": cut_shown(state),
+            "cut_by": cut_by(state, self.work),
             "allocated": self._once("allocated", lambda: allocated(state), state.allocation, state.recipe),
             "fused": fused_now(state),
             "attending": attending_now(state.recipe),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 
+from ..coupling.scores import as_importance, shown_and_cut
 from ..figures.allocation import achieved_place, place_of
 from ..figures.sensitivity import title
 from ..formats import NAMES
@@ -124,6 +125,7 @@ def packed_importance(found: Importance) -> dict[str, Any]:
     return {
         **found.model_dump(include={"workload", "machine", "method", "unit", "examples", "is_interrupted"}, mode="json"),
         "title": f"{found.workload}: how much each channel matters",
+        "cut_by": found.cut_by or shown_and_cut(found.method, as_importance(found.method)),
         "notes": list(found.notes),
         "layer": [row.layer for row in found.rows],
         "kind": numbered(row.kind for row in found.rows),

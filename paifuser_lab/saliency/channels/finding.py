@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...coupling.scores import as_importance, default_importance, shown_and_cut
 from ...errors import MeasureError
 from ...graph import observe
 from ...host import host_facts
@@ -140,6 +141,7 @@ class _Search:
             seconds=self.seconds,
             seed=self.subject.seed,
             weights_hash=weights_hash(work.model),
+            cut_by=shown_and_cut(self.judge.name, as_importance(self.judge.name) or default_importance(work)),
         )
 
     def _take(self, batch: Batch) -> None:
