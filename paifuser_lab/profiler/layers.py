@@ -25,9 +25,9 @@ from ..records import Hardware, Profile
 from ..workload import Derived, Workload, running, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
+from .faster import finished
 from .operators import watch_operators
 from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
-from .rows import profile_of
 from .sight import Sight
 
 RUNS = 20
@@ -82,7 +82,7 @@ def profile_in_turn(
                 raise
             for sight in whole:
                 sight.is_interrupted = True
-    return [profile_of(one) for one in sights]
+    return [finished(one) for one in sights]
 
 
 def _devices(sights: list[Sight]) -> list[torch.device]:
