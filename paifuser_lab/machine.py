@@ -109,9 +109,7 @@ def _age_s(kept: Hardware) -> float:
         return float("inf")
 
 
-def _measured_and_kept(
-    facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None
-) -> Hardware:
+def _measured_and_kept(facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None) -> Hardware:
     """The ceilings as they are measured now, or as `before` had them where that was better."""
     found = _measured(facts, devices)
     found = found if before is None else _better(before, found)
@@ -122,9 +120,7 @@ def _measured_and_kept(
 def _measured(facts: Hardware, devices: tuple[str, ...]) -> Hardware:
     ceilings = tuple(cpu_ceiling(count, facts) for count in thread_choices())
     accelerators, note = cuda_accelerators(devices)
-    return facts.model_copy(
-        update={"ceilings": ceilings, "accelerators": accelerators, "note": note, "measured_at": _now()}
-    )
+    return facts.model_copy(update={"ceilings": ceilings, "accelerators": accelerators, "note": note, "measured_at": _now()})
 
 
 def _now() -> str:
@@ -139,8 +135,7 @@ def _better(before: Hardware, now: Hardware) -> Hardware:
         update={
             "ceilings": tuple(_better_ceiling(known.get(one.threads), one) for one in now.ceilings),
             "accelerators": tuple(
-                one.model_copy(update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)})
-                for one in now.accelerators
+                one.model_copy(update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)}) for one in now.accelerators
             ),
             "measurements": before.measurements + 1,
         }

@@ -143,9 +143,7 @@ def intervals(correlation: float, count: int, draws: int = 400) -> numpy.ndarray
     """The intervals of many simulated comparisons whose true ratio is 1."""
     rng = numpy.random.default_rng(7)
     ones = Samples([1.0] * count)
-    return numpy.array(
-        [ratio_of_rounds(autocorrelated(rng, correlation, count), ones)[1] for _ in range(draws)]
-    )
+    return numpy.array([ratio_of_rounds(autocorrelated(rng, correlation, count), ones)[1] for _ in range(draws)])
 
 
 def coverage(found: numpy.ndarray) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,9 +19,7 @@ RAN = (OperatorProfile(name="linear", calls=1, ms=1.0),)
 
 
 def paper(ceiling: Ceiling = CEILING) -> Hardware:
-    return Hardware(
-        name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,)
-    )
+    return Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
 
 
 def sight(model: nn.Module | None = None) -> Sight:
@@ -40,9 +37,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: An
 @pytest.mark.parametrize(
     ("dtype", "roof_ms"), [("float32", 4.0), ("bfloat16", 2.0), ("float16", 8.0), ("int8", 1.0), ("int64", 4.0)]
 )
-def test_a_layer_is_held_against_the_rate_of_its_own_format(
-    dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_is_held_against_the_rate_of_its_own_format(dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bounds(monkeypatch, flops=400_000_000, dtype=dtype)["roof_ms"] == pytest.approx(roof_ms)
 
 
@@ -74,7 +69,7 @@ def test_a_busy_moment_of_the_operators_is_taken_from_nobodys_overhead() -> None
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, dict[str, float]]]]:
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
     """What is kept for later runs, on a machine whose ceilings are far too low for any layer."""
     found: list[tuple[int, dict[str, float]]] = []
     low = Ceiling(threads=1, fp32_gflops=1e-6, bandwidth_gbs=1e6)
@@ -82,7 +77,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, dict[str, 
     monkeypatch.setattr(faster, "keep_faster", lambda machine, count, rates: found.append((count, rates)))
     monkeypatch.setattr(faster, "MOST", float("inf"))
     monkeypatch.setattr(faster, "LEAST_MS", 0.0)
-    yield found
+    return found
 
 
 def look(runs: int = 5, threads: int = 1) -> lab.Profile:

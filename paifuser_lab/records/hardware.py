@@ -7,7 +7,6 @@ from typing import Literal
 
 from .record import Record
 
-
 RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gbs")
 
 

@@ -124,4 +124,4 @@ class ProfileTree(Record):
     def _caution(self) -> str:
         """What `bound by` rests on, where that was measured beside a neighbour."""
         told = self.ceiling.caution
-        return f"; the ceilings behind \"bound by\" were {told}" if told else ""
+        return f'; the ceilings behind "bound by" were {told}' if told else ""
