@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from .arguments import check_count, check_seconds
 from .errors import MeasureError, PaifuserError, first_line
 from .fusing import packed_bytes
 from .gate import refusal
@@ -58,6 +59,8 @@ def compare(
     Ends after `rounds` or `seconds`; when interrupted, what was measured until then is kept. `on_round` is told of each round: how
     many are done, and the latencies so far.
     """
+    check_count("rounds", rounds)
+    check_seconds(seconds)
     output = work.output()
     baselines = _baselines(work)
     _check_kinds(*variants, *named.values())

@@ -1,4 +1,6 @@
-"""Facts about this machine's CPU: its name, instruction sets, cores, caches and memory. Stands on psutil and torch.cpu.
+"""Facts about this machine's CPU: name, instruction sets, cores, caches, memory, and who uses its cores.
+
+Stands on psutil and torch.cpu.
 
 psutil knows neither control groups (a container's share of the machine) nor caches and instruction sets: those are read here.
 `root` is the file system's, or a test's folder of made-up files.
@@ -8,8 +10,10 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -77,12 +81,42 @@ def _isa(described: dict[str, str]) -> tuple[str, ...]:
 
 def usable_cores(root: Path = ROOT) -> tuple[int, int]:
     """The cores, physical and logical, that this process may use; a quota's part of a core is not counted."""
-    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
-    cpus = affinity() if affinity else range(psutil.cpu_count() or 1)
+    cpus = _own_cpus()
     siblings = {_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus} - {""}
     physical = len(siblings) or psutil.cpu_count(logical=False) or len(cpus)
     logical = min((len(cpus), *(max(1, int(quota)) for quota in _cpu_quotas(root))))
     return min(physical, logical), logical
+
+
+def _own_cpus() -> list[int]:
+    """The processors that this process may run on, by number."""
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
+    return list(affinity() if affinity else range(psutil.cpu_count() or 1))
+
+
+class CoreUse(NamedTuple):
+    """A reading of how long the cores have been busy, in seconds; two of them tell who used them in between."""
+
+    wall_s: float
+    own_s: float
+    busy_s: float
+    cores: int
+
+
+def core_use() -> CoreUse:
+    """How long the cores that this process may use were busy until now, and how long by itself."""
+    own = set(_own_cpus())
+    times = [one for cpu, one in enumerate(psutil.cpu_times(percpu=True)) if cpu in own]
+    # A guest's time is part of `user` as well; what a hypervisor takes away is somebody else's use.
+    skipped = ("idle", "iowait", "guest", "guest_nice")
+    busy = sum(sum(one) - sum(getattr(one, name, 0.0) for name in skipped) for one in times)
+    return CoreUse(time.perf_counter(), time.process_time(), busy, len(times) or 1)
+
+
+def others_share(before: CoreUse, after: CoreUse) -> float:
+    """The share of the cores' time that went to other processes between two readings."""
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return max(0.0, others) / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
 
 
 def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .arguments import check_count, device_of
 from .errors import MissingExtraError, UnknownModelError, WorkloadError, first_line
 from .progress import Progress, progress
 from .records import Origin
@@ -38,8 +39,8 @@ def load(
 
     Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
     """
-    if batch < 1:
-        raise WorkloadError(f"A batch of {batch} holds nothing to run; ask for 1 or more.")
+    check_count("batch", batch, error=WorkloadError)
+    wanted = device_of(device)
     if name.startswith("hf:"):
         work = _from_transformers(name, batch, seed, options)
     elif ":" in name:
@@ -51,7 +52,7 @@ def load(
         load_weights(work.model, weights)
     if data is not None:
         work.train, work.test = _data_of(data, seed)
-    return work if torch.device(device) == work.device else work.to(device)
+    return work if wanted == work.device else work.to(wanted)
 
 
 def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:

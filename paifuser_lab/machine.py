@@ -6,19 +6,28 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from ._files import cache_folder
-from .ceilings import cpu_ceiling, cuda_accelerators, cuda_names, is_disturbed
+from .ceilings import cpu_ceiling, cuda_accelerators, cuda_names, with_ratio_warnings
 from .cores import thread_choices, threads
 from .devices import find_device
 from .errors import FileError
 from .host import host_facts
-from .records import Hardware
+from .records import Accelerator, Ceiling, Hardware
+from .records.hardware import RATES
 
-__all__ = ["hardware", "thread_choices", "threads"]
+__all__ = ["hardware", "keep_faster", "thread_choices", "threads"]
+
+LATER_S = 600.0  # ceilings of a busy machine are measured again after so long …
+MOST_MEASUREMENTS = 5  # … and so often: then the best of them stays, marked as it is
+OLD_S = 30 * 86400.0
+MOST_SHOWN = 3
 
 _one_at_a_time = threading.Lock()
+_answered: set[str] = set()  # whose ceilings this process has answered with: they do not change under its measurements
 
 
 def hardware(*, refresh: bool = False) -> Hardware:
@@ -34,18 +43,40 @@ def hardware(*, refresh: bool = False) -> Hardware:
     return here.model_copy(update={"name": device.name, "source": "published", "accelerators": (device,), "note": note})
 
 
-# Measured once, kept in the cache: the facts are cheap and always fresh, only ceilings are kept.
+# Measured once, kept in the cache: the facts are cheap and always fresh, only ceilings are kept. Those that were measured on a
+# busy machine are measured again by a later run, a few times at most, and the best of each rate is kept; old ones are replaced.
 
 
 def _this_machine(*, refresh: bool) -> Hardware:
     facts, devices = host_facts(), cuda_names()
-    name = f"hardware-{_digest(facts, devices)}.json"
+    name = _file_name(facts, devices)
     kept = None if refresh else _kept(name)
-    if kept is None:
-        kept = _measured(facts, devices)
-        if len(kept.accelerators) == len(devices):  # a device left out, full perhaps, is tried again the next time
-            kept = _keep(kept, name)
-    return facts.model_copy(update={"ceilings": kept.ceilings, "accelerators": kept.accelerators, "note": kept.note})
+    if kept is None or _age_s(kept) > OLD_S:
+        kept = _measured_and_kept(facts, devices, name)
+    elif name not in _answered and _is_due(kept):
+        kept = _measured_and_kept(facts, devices, name, before=kept)
+    _answered.add(name)
+    ceilings = with_ratio_warnings(kept.ceilings)
+    fields = ("accelerators", "measured_at", "measurements")
+    known = {field: getattr(kept, field) for field in fields}
+    note = f"{kept.note} {_busy_note(ceilings, kept.accelerators)}".strip()
+    return facts.model_copy(update={**known, "ceilings": ceilings, "note": note})
+
+
+def keep_faster(machine: Hardware, threads: int, rates: Mapping[str, float | None]) -> None:
+    """Keep rates that a model reached on this machine's CPU where they beat the ceilings in the cache."""
+    with _one_at_a_time:
+        name = _file_name(host_facts(), cuda_names())
+        kept = _kept(name)
+        if kept is None or _digest(kept, ()) != _digest(machine.model_copy(update={"name": kept.name}), ()):
+            return
+        raised = kept.raised(threads, rates)
+        if raised != kept:
+            _keep(raised, name)
+
+
+def _file_name(facts: Hardware, devices: tuple[str, ...]) -> str:
+    return f"hardware-{_digest(facts, devices)}.json"
 
 
 def _digest(facts: Hardware, devices: tuple[str, ...]) -> str:
@@ -70,9 +101,67 @@ def _keep(record: Hardware, name: str) -> Hardware:
     return record
 
 
+def _age_s(kept: Hardware) -> float:
+    """How long ago the ceilings were measured; a record that does not say is older than any."""
+    try:
+        return (datetime.now(UTC) - datetime.fromisoformat(kept.measured_at)).total_seconds()
+    except (ValueError, TypeError):
+        return float("inf")
+
+
+def _measured_and_kept(facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None) -> Hardware:
+    """The ceilings as they are measured now, or as `before` had them where that was better."""
+    found = _measured(facts, devices)
+    found = found if before is None else _better(before, found)
+    is_whole = len(found.accelerators) == len(devices)
+    return _keep(found, name) if is_whole else found  # a device left out, full perhaps, is tried again the next time
+
+
 def _measured(facts: Hardware, devices: tuple[str, ...]) -> Hardware:
     ceilings = tuple(cpu_ceiling(count, facts) for count in thread_choices())
     accelerators, note = cuda_accelerators(devices)
-    if is_disturbed(ceilings):
-        note = f"{note} The cores were busy while this was measured; hardware(refresh=True) measures again.".strip()
-    return facts.model_copy(update={"ceilings": ceilings, "accelerators": accelerators, "note": note})
+    return facts.model_copy(update={"ceilings": ceilings, "accelerators": accelerators, "note": note, "measured_at": _now()})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _better(before: Hardware, now: Hardware) -> Hardware:
+    """The better of each rate of two measurements."""
+    known = {one.threads: one for one in before.ceilings}
+    cards = {one.name: one.ceiling for one in before.accelerators}
+    return now.model_copy(
+        update={
+            "ceilings": tuple(_better_ceiling(known.get(one.threads), one) for one in now.ceilings),
+            "accelerators": tuple(
+                one.model_copy(update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)}) for one in now.accelerators
+            ),
+            "measurements": before.measurements + 1,
+        }
+    )
+
+
+def _better_ceiling(before: Ceiling | None, now: Ceiling) -> Ceiling:
+    """The higher of each rate; what was measured undisturbed once carries no warning."""
+    if before is None:
+        return now
+    best = now.raised({name: getattr(before, name) for name in RATES})
+    return best.model_copy(update={"warnings": now.warnings if before.warnings else ()})
+
+
+def _is_due(kept: Hardware) -> bool:
+    """Whether the ceilings of a busy machine are measured once more, with the first question that a process asks."""
+    is_busy = bool(_busy_note(with_ratio_warnings(kept.ceilings), kept.accelerators))
+    return is_busy and kept.measurements < MOST_MEASUREMENTS and _age_s(kept) > LATER_S
+
+
+def _busy_note(ceilings: tuple[Ceiling, ...], accelerators: tuple[Accelerator, ...]) -> str:
+    every = [text for one in (*ceilings, *(card.ceiling for card in accelerators)) for text in one.warnings]
+    if not every:
+        return ""
+    more = f", and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
+    return (
+        f"The machine was busy while its ceilings were measured, so that some may be too low ({'; '.join(every[:MOST_SHOWN])}{more}); "
+        f"a later run measures again, and hardware(refresh=True) does now."
+    )

@@ -29,10 +29,14 @@ MOST_CALLS_A_TURN = 50
 NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
 MOST_NAPS = 20
 RESAMPLES = 2000
+NORMAL_975 = 1.959964
+PRIOR_CORRELATION, PRIOR_ROUNDS = 0.6, 5  # what is assumed of rounds before any is seen, and its weight
+MOST_CORRELATION, FEWEST_DEGREES = 0.9, 2
 ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls that are timed one by one
 QUICK = 0.1
 Name = TypeVar("Name", bound=Hashable)
 Clock = Callable[[Callable[[], Any], torch.device], float]  # the ms of one call
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,54 @@ def in_turn(
 
 
 def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
-    """How many times faster `other` is: the median over rounds, and its 95% bootstrap interval."""
+    """How many times faster `other` is: the median over rounds, and its 95% interval."""
     count = min(len(baseline.rounds_ms), len(other.rounds_ms))
-    ratios = numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count])
+    return median_interval(numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count]))
+
+
+def median_interval(ratios: Floats) -> tuple[float, tuple[float, float]]:
+    """The median of positive ratios in the order in which they were measured, and its 95% interval.
+
+    A bootstrap takes each round for independent of the others. Where a busy machine makes neighbouring
+    rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in 10. So its two
+    sides are lengthened, on a logarithmic scale, for as many independent rounds as these are worth:
+    by the root of the rounds over that number, and by Student's t for that number of rounds. The
+    autocorrelation is that of the ranks, so that one outlier does not decide it, and since few rounds
+    hardly show it, it is drawn towards 0.6 as if five more rounds had shown that. In simulations the
+    interval then holds 0.92 of the time at an autocorrelation of 0.7 with 5 and with 30 rounds (0.86
+    to 0.91 between), and 0.96 to 0.99 with independent rounds, where it is 1.2 times as wide as the
+    plain one with 30 rounds and 2.6 times with 5. A single round has no width.
+    """
+    middle, count = float(numpy.median(ratios)), len(ratios)
     picks = numpy.random.default_rng(0).integers(0, count, (RESAMPLES, count))
     low, high = numpy.percentile(numpy.median(ratios[picks], axis=1), [2.5, 97.5])
-    return float(numpy.median(ratios)), (float(low), float(high))
+    if low == high:
+        return middle, (float(low), float(high))
+    wider = _widening(ratios)
+    return middle, (middle * float(low / middle) ** wider, middle * float(high / middle) ** wider)
+
+
+def _widening(values: Floats) -> float:
+    """How many times longer the sides of an interval are than if the values were independent."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    correlation = _autocorrelation(values)
+    repeated = sum((1 - lag / count) * correlation**lag for lag in range(1, count))
+    inflation = 1 + 2 * repeated
+    degrees = max(count / inflation - 1, min(FEWEST_DEGREES, count - 1))
+    return float(inflation**0.5 * stdtrit(degrees, 0.975) / NORMAL_975)
+
+
+def _autocorrelation(values: Floats) -> float:
+    """How alike neighbouring values are, by their ranks; between 0 and 0.9, see `median_interval`."""
+    count, ordered = len(values), numpy.sort(values)
+    ranks = numpy.searchsorted(ordered, values, "left") + numpy.searchsorted(ordered, values, "right")
+    off = ranks - ranks.mean()
+    seen = float((off[1:] * off[:-1]).sum() / (off * off).sum())
+    unbiased = seen + (1 + 4 * max(seen, 0.0)) / count  # in a short series it looks smaller than it is
+    drawn = (count * unbiased + PRIOR_ROUNDS * PRIOR_CORRELATION) / (count + PRIOR_ROUNDS)
+    return min(max(drawn, 0.0), MOST_CORRELATION)
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
+from .arguments import device_of
 from .errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
 from .records import Origin
@@ -146,6 +147,7 @@ class Workload:
 
     def to(self, device: str | torch.device) -> Self:
         """The same workload on another device, with a copy of the model."""
+        device = device_of(device)
         moved = self.copied()
         moved.model = moved.model.to(device)
         moved.inputs = self.inputs.map(lambda tensor: tensor.to(device))

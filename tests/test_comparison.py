@@ -16,7 +16,9 @@ from paifuser_lab import Comparison, Recipe, Workload, comparison
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, Samples
 from paifuser_lab.records import Ceiling, Hardware, Measurement
+from paifuser_lab.state import State
 from paifuser_lab.weights import weights_hash
+from paifuser_lab.widgets.shown import figures
 
 MACHINE = Hardware(name="paper", source="measured", physical_cores=2, logical_cores=2, memory_bytes=1,
                    ceilings=(Ceiling(threads=1, fp32_gflops=1, bandwidth_gbs=1),))  # fmt: skip
@@ -96,6 +98,30 @@ def test_a_row_holds_everything_that_was_measured() -> None:
 def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
     CLOCK.update({"f ·": ms})
     assert note in lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].notes
+
+
+@pytest.mark.parametrize(
+    ("interval", "notes", "word"),
+    [
+        ((1.01, 1.2), (), "faster"),
+        ((0.9, 1.1), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
+        ((1.0, 1.2), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
+        ((0.8, 1.0), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
+        ((0.8, 0.99), ("slower than the baseline",), "slower"),
+    ],
+)
+def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
+    interval: tuple[float, float], notes: tuple[str, ...], word: str
+) -> None:
+    assert comparison._verdict(interval, is_baseline=False) == notes
+    assert comparison._verdict(interval, is_baseline=True) == ()
+    rows = (
+        Measurement(name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)),
+        Measurement(name="v", steps=("fold",), threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=interval),
+    )
+    measured = Comparison(workload="w", machine="m", baseline="baseline", rounds=9, rows=rows)
+    shown = figures(State(recipe=Recipe(["fold"]), comparison=measured), has_data=False)
+    assert shown[0]["note"] == word
 
 
 def test_a_recipe_that_fails_is_a_row_that_says_why_and_the_others_stand() -> None:

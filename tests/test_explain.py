@@ -65,6 +65,15 @@ def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
     assert "the device" in told(explain(profile(row("conv"), device="cuda:0"), "conv"))
 
 
+def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
+    busy = Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0, warnings=("fp32: 1 thread had 0.40 cores",))
+    seen = profile(row("conv"), ceiling=busy)
+    note = "measured on a busy machine, may be too low"
+    assert f"what 1 thread can do here ({note})" in told(explain(seen, "conv"))
+    assert note in seen.accuracy and note in str(seen) and note in seen._repr_html_()
+    assert note not in told(explain(profile(row("conv")), "conv")) + profile(row("conv")).accuracy
+
+
 def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
     near = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
     assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in told(explain(profile(near), "norm"))

@@ -9,7 +9,8 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError
-from paifuser_lab.gate import culprits
+from paifuser_lab.gate import culprits, refusal
+from paifuser_lab.records import Measurement
 from paifuser_lab.steps import training_step
 
 
@@ -63,6 +64,20 @@ def test_with_labels_the_metric_decides():
     assert low.metric < 1 and low.refused.startswith(f"right_sign falls by {1 - low.metric:.4f}, from 1.0000 to ")
     refused = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)
     assert refused.best.refused is None, "what is refused is never the best, however quick"
+
+
+@pytest.mark.parametrize(("lost", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
+def test_a_metric_that_falls_by_just_what_is_allowed_is_not_refused(lost, is_refused):
+    variant = lab.apply(work(), Recipe(["layout"], limit={"metric_drop": 0.25}))
+    row = Measurement(name="v", threads=1, metric=0.75 - lost, relative_error=9.0)
+    assert (refusal(variant, row, 0.75) is not None) is is_refused
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
+def test_an_output_error_of_just_what_is_allowed_is_not_refused(error, is_refused):
+    variant = lab.apply(work(), Recipe(["layout"], limit={"output_error": 0.25}))
+    row = Measurement(name="v", threads=1, relative_error=error)
+    assert (refusal(variant, row, None) is not None) is is_refused
 
 
 def test_what_another_step_did_is_blamed_on_the_step():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +34,22 @@ def test_instruction_sets_and_caches_are_plausible() -> None:
     here = host.host_facts()
     assert set(here.isa) <= set(host.ISA.values())
     assert all(size >= 1 << 10 for size in here.caches_bytes.values())
+
+
+def test_what_others_use_of_the_cores_is_what_was_busy_without_this_process() -> None:
+    before = host.CoreUse(wall_s=1.0, own_s=5.0, busy_s=50.0, cores=4)
+    assert host.others_share(before, host.CoreUse(2.0, 7.0, 53.0, 4)) == pytest.approx(0.25)
+    assert host.others_share(before, host.CoreUse(2.0, 7.0, 51.9, 4)) == 0.0, "ticks are coarse, never negative"
+    assert host.others_share(before, before) == 0.0
+
+
+def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"user": 4.0, "guest": 1.0, "system": 2.0, "idle": 100.0, "iowait": 7.0, "steal": 3.0}
+    times = namedtuple("times", fields)  # type: ignore[misc]
+    monkeypatch.setattr(host, "_own_cpus", lambda: [0, 2])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: [times(**fields)] * 3)
+    reading = host.core_use()
+    assert (reading.cores, reading.busy_s) == (2, 2 * (4.0 + 2.0 + 3.0))
 
 
 def test_threads_come_back_after_the_block_and_after_an_exception(restored_threads: int) -> None:

@@ -50,7 +50,7 @@ FLOORS = [
     {"cores"},
     {"host", "devices"},
     {"records"},
-    {"progress", "ticking", "terminal", "_files", "_assets", "_yaml"},
+    {"arguments", "progress", "ticking", "terminal", "_files", "_assets", "_yaml"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

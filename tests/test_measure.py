@@ -131,6 +131,46 @@ def test_more_rounds_make_a_narrower_interval_around_the_ratio() -> None:
     )
 
 
+def autocorrelated(rng: numpy.random.Generator, correlation: float, count: int) -> Samples:
+    """Rounds whose ratio to 1 ms wanders: each one's logarithm is so much like that of the round before."""
+    steps = rng.normal(size=count + 50)
+    for index in range(1, len(steps)):
+        steps[index] = correlation * steps[index - 1] + (1 - correlation**2) ** 0.5 * steps[index]
+    return Samples(list(numpy.exp(0.1 * steps[50:])))
+
+
+def intervals(correlation: float, count: int, draws: int = 400) -> numpy.ndarray:
+    """The intervals of many simulated comparisons whose true ratio is 1."""
+    rng = numpy.random.default_rng(7)
+    ones = Samples([1.0] * count)
+    return numpy.array([ratio_of_rounds(autocorrelated(rng, correlation, count), ones)[1] for _ in range(draws)])
+
+
+def coverage(found: numpy.ndarray) -> float:
+    return float(((found[:, 0] <= 1) & (found[:, 1] >= 1)).mean())
+
+
+@pytest.mark.parametrize("count", [5, 30])
+def test_the_interval_holds_nine_times_in_ten_where_each_round_is_like_the_one_before(count: int) -> None:
+    assert coverage(intervals(0.7, count)) >= 0.9
+
+
+@pytest.mark.parametrize(("count", "most", "wider"), [(30, 0.99, 1.5), (5, 1.0, 2.8)])
+def test_the_interval_of_independent_rounds_is_neither_narrow_nor_needlessly_wide(
+    count: int, most: float, wider: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = intervals(0.0, count)
+    assert 0.93 <= coverage(found) <= most
+    monkeypatch.setattr(measure, "_widening", lambda values: 1.0)
+    plain = intervals(0.0, count)
+    assert numpy.mean(found[:, 1] - found[:, 0]) < wider * numpy.mean(plain[:, 1] - plain[:, 0])
+
+
+def test_rounds_that_are_all_alike_have_an_interval_without_width_and_one_round_has_none() -> None:
+    assert ratio_of_rounds(Samples([2.0] * 9), Samples([1.0] * 9)) == (2.0, (2.0, 2.0))
+    assert ratio_of_rounds(Samples([3.0]), Samples([2.0])) == (1.5, (1.5, 1.5))
+
+
 def test_rounds_that_one_of_two_lacks_are_left_out() -> None:
     assert ratio_of_rounds(Samples([2.0, 4.0, 99.0]), Samples([1.0, 2.0])) == (2.0, (2.0, 2.0))
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, steps
 from paifuser_lab import variant as variants
+from paifuser_lab.cores import threads
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.weights import load_weights, weights_hash
@@ -316,3 +317,15 @@ def test_what_is_kept_is_bounded_in_memory(monkeypatch):
     last = lab.apply(work, lab.Recipe(["layout", {"precision": {"default": "bf16"}}, "layout"]))
     assert len(work.variants) == 2
     assert lab.apply(work, last.recipe) is last
+
+
+def test_a_variant_that_was_made_under_other_threads_is_made_anew():
+    work = Workload(Small(), images())
+    before = torch.get_num_threads()
+    with threads(before + 1):
+        other = lab.apply(work, Recipe(["fold"]))
+    own = lab.apply(work, Recipe(["fold"]))
+    assert (other.threads, own.threads) == (before + 1, before)
+    with threads(before + 1):
+        assert lab.apply(work, Recipe(["fold"])) is other, "each is still there for its number of threads"
+    assert lab.apply(work, Recipe(["fold"])) is own

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from ..arguments import check_seconds
 from ..comparison import compare
 from ..engines import available_engines
 from ..errors import WorkloadError
@@ -34,6 +35,7 @@ def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engi
     `max_error` is the relative output error that is acceptable, `seconds` the time for measuring (building comes on top; 0
     decides from the hardware's figures alone), `engines` which back ends may be taken.
     """
+    check_seconds(seconds)
     machine = hardware()
     allowed = _allowed(engines)
     folding = _fold(work)

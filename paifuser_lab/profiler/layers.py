@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from ..arguments import check_count, check_seconds, check_threads
 from ..errors import ForwardError, MeasureError, first_line
 from ..machine import hardware, thread_choices
 from ..machine import threads as with_threads
@@ -25,9 +26,9 @@ from ..records import Hardware, Profile
 from ..workload import Derived, Workload, running, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
+from .faster import finished
 from .operators import watch_operators
 from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
-from .rows import profile_of
 from .sight import Sight
 
 RUNS = 20
@@ -65,8 +66,9 @@ def profile_in_turn(
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Profile]:
     """Profile several at once, their runs taken in turn, so that they may be compared."""
-    if runs < 1:
-        raise MeasureError(f"{runs} runs measure nothing; ask for 1 or more.")
+    check_count("runs", runs)
+    check_seconds(seconds)
+    check_threads(threads)
     if backward:
         for subject in subjects:
             _check_gradients(workload_of(subject))
@@ -82,7 +84,7 @@ def profile_in_turn(
                 raise
             for sight in whole:
                 sight.is_interrupted = True
-    return [profile_of(one) for one in sights]
+    return [finished(one) for one in sights]
 
 
 def _devices(sights: list[Sight]) -> list[torch.device]:

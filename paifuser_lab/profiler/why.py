@@ -297,7 +297,9 @@ def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
 
 
 def _device(profile: Profile) -> str:
-    return f"{counted(profile.threads, 'thread')} can do here" if profile.device == "cpu" else "the device can do"
+    caution = f" ({profile.ceiling.caution})" if profile.ceiling.caution else ""
+    what = f"{counted(profile.threads, 'thread')} can do here" if profile.device == "cpu" else "the device can do"
+    return what + caution
 
 
 def _is_slow_path(profile: Profile, row: LayerProfile) -> bool:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from .record import Record
 
+RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gbs")
+
 
 class Ceiling(Record):
-    """What a device reaches at best with so many threads; None where it cannot do it or it was not measured."""
+    """What a device reaches at best with so many threads; None where it cannot do it or it was not measured.
+
+    `warnings` say why a rate may be lower than what the device reaches.
+    """
 
     threads: int
     fp32_gflops: float
@@ -16,6 +22,17 @@ class Ceiling(Record):
     fp16_gflops: float | None = None
     int8_gops: float | None = None
     bandwidth_gbs: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def caution(self) -> str:
+        """A short note for whatever rests on these rates; nothing where they were measured undisturbed."""
+        return "measured on a busy machine, may be too low" if self.warnings else ""
+
+    def raised(self, rates: Mapping[str, float | None]) -> Ceiling:
+        """The same, with each of these rates that is higher in the place of the one that was known."""
+        higher = {name: rate for name, rate in rates.items() if rate and rate > (getattr(self, name) or 0.0)}
+        return self.model_copy(update=higher)
 
 
 class Accelerator(Record):
@@ -30,7 +47,10 @@ class Accelerator(Record):
 
 
 class Hardware(Record):
-    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or published, for a named device)."""
+    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or published, for a named device).
+
+    Each ceiling is the best of so many `measurements`, the last of which was at `measured_at`.
+    """
 
     name: str
     source: Literal["measured", "published"]
@@ -43,6 +63,13 @@ class Hardware(Record):
     accelerators: tuple[Accelerator, ...] = ()
     torch_version: str = ""
     note: str = ""
+    measured_at: str = ""
+    measurements: int = 1
+
+    def raised(self, threads: int, rates: Mapping[str, float | None]) -> Hardware:
+        """The same, with higher rates that the CPU reached with exactly so many threads."""
+        ceilings = tuple(one.raised(rates) if one.threads == threads else one for one in self.ceilings)
+        return self.model_copy(update={"ceilings": ceilings})
 
     def ceiling(self, threads: int | None = None) -> Ceiling:
         """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most threads."""

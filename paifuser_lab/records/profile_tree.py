@@ -117,5 +117,11 @@ class ProfileTree(Record):
         slower = f"{abs(self.slowdown_while_profiling):.1%} {'more' if self.slowdown_while_profiling >= 0 else 'less'}"
         return (
             f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {self.latency_ms:.3g} ms; while profiling it took "
-            f"{slower}, and {self.watching_us:.2g} µs a call were taken out"
+            f"{slower}, and {self.watching_us:.2g} µs a call were taken out{self._caution}"
         )
+
+    @property
+    def _caution(self) -> str:
+        """What `bound by` rests on, where that was measured beside a neighbour."""
+        told = self.ceiling.caution
+        return f'; the ceilings behind "bound by" were {told}' if told else ""

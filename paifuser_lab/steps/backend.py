@@ -7,6 +7,7 @@ from typing import ClassVar, Self
 import torch
 from pydantic import Field, field_validator, model_validator
 
+from ..arguments import MOST_THREADS
 from ..engines import build_engine, engine_names
 from ..errors import StepError
 from ..records import counted
@@ -24,7 +25,13 @@ class Backend(Step):
     is_last: ClassVar[bool] = True
     leaves_module: ClassVar[bool] = True
     name: str = "eager"
-    threads: int | None = Field(default=None, ge=1, description="threads of one call; as torch is set where it is left out")
+    threads: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_THREADS,
+        strict=True,
+        description="threads of one call; as torch is set where it is left out",
+    )
     freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")
     spin: bool = Field(
         default=False, description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ...arguments import check_count, check_seconds, check_threads
 from ...errors import MeasureError
 from ...host import host_facts
 from ...machine import thread_choices
@@ -69,16 +70,13 @@ def batch_size(
 
 
 def _check(*, most: int, plateau: float, seconds: float, threads: int | None) -> None:
-    if most < 1:
-        raise MeasureError(f"A largest batch of {most} leaves nothing to try; give most=1 or more.")
+    check_count("most", most)
+    check_seconds(seconds, may_be_zero=False)
+    check_threads(threads)
     if not 0 < plateau <= 1:
         raise MeasureError(
             f"plateau={plateau} is no share of the best throughput; give a ratio above 0 and up to 1, such as 0.85."
         )
-    if not seconds > 0:
-        raise MeasureError(f"{seconds} seconds leave no time to measure; give more than 0.")
-    if threads is not None and threads < 1:
-        raise MeasureError(f"torch cannot work with {threads} threads; give threads=1 or more.")
 
 
 @dataclass

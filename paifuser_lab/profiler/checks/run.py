@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...arguments import check_seconds
 from ...records import Check, Checklist
 from ...workload import Derived, Workload
 from .accuracy import check_accuracy
@@ -45,6 +46,7 @@ def checklist(
     is raised on. A workload or a variant is called a few times and timed, for `seconds`, with other settings in turn. Each
     line passed, failed with its remedy, or says why it cannot be measured here; an interrupt keeps what was seen until then.
     """
+    check_seconds(seconds)
     subject = subject_of(loop_or_work, baseline_metric)
     found = find_out(subject, seconds=seconds)
     return Checklist(subject=subject.name, lines=tuple(check(found) for check in CHECKS), is_interrupted=found.is_interrupted)

@@ -1,0 +1,60 @@
+"""Layers that compute faster than the ceiling that was measured: the ceiling was too low, and theirs takes its place."""
+
+from __future__ import annotations
+
+from torch import Tensor, backends
+
+from ..machine import keep_faster
+from ..quantized import Int8Layer, QuantizedLayer
+from ..records import LayerProfile, Profile
+from .rows import profile_of
+from .sight import Sight
+
+RATES = {"float32": "fp32_gflops", "bfloat16": "bf16_gflops", "float16": "fp16_gflops", "int8": "int8_gops"}
+CLEARLY = 1.03  # times the ceiling
+MOST = 4.0  # times: more is an operator that does less than was counted
+LEAST_MS = 0.2  # of a layer; below it the clock's own cost decides
+FEWEST_RUNS = 5
+
+
+def finished(sight: Sight) -> Profile:
+    """The profile of what was seen, under ceilings that none of its layers beats."""
+    profile = profile_of(sight)
+    rates = rates_beyond(sight, profile)
+    if not rates:
+        return profile
+    keep_faster(sight.machine, sight.threads, rates)
+    sight.machine = sight.machine.raised(sight.threads, rates)
+    return profile_of(sight)
+
+
+def rates_beyond(sight: Sight, profile: Profile) -> dict[str, float]:
+    """The highest rate in each format that layers reached on the CPU, where it beats the ceiling of so many threads."""
+    ceiling = sight.ceiling
+    if profile.device != "cpu" or ceiling.threads != sight.threads or len(sight.plain_ms) < FEWEST_RUNS:
+        return {}
+    best: dict[str, float] = {}
+    for row in profile:
+        name = RATES.get(row.dtype, "")
+        known = getattr(ceiling, name, None)
+        if known and row.gflops and CLEARLY * known < row.gflops <= MOST * known and _is_comparable(sight, row):
+            best[name] = max(best.get(name, 0.0), row.gflops)
+    return best
+
+
+def _is_comparable(sight: Sight, row: LayerProfile) -> bool:
+    """Whether the layer multiplies in the very format that its row names, and long enough to be timed."""
+    module = sight.work.model.get_submodule(row.layer)
+    if row.self_ms < LEAST_MS or not row.macs:
+        return False
+    if isinstance(module, QuantizedLayer):
+        return isinstance(module, Int8Layer)
+    weight = getattr(module, "weight", None)
+    is_same = isinstance(weight, Tensor) and str(weight.dtype) == f"torch.{row.dtype}"
+    return is_same and (row.dtype != "float32" or _is_true_fp32())
+
+
+def _is_true_fp32() -> bool:
+    """Whether the user lets no product or convolution use bf16 or TF32 in fp32's place."""
+    parts = (getattr(backends.mkldnn, name, None) for name in ("matmul", "conv"))
+    return all(getattr(part, "fp32_precision", "ieee") in ("none", "ieee") for part in parts)
