@@ -19,6 +19,7 @@ from .records import Comparison, Limit
 from .steps import Step, step_class
 
 VERSION = 1
+MOST_QUOTED = 80
 KEYS = ("version", "workload", "limit", "steps")
 
 
@@ -220,6 +221,16 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
         raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
     if "steps" not in data or not isinstance(data["steps"], list | None):
         raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+
+
+def checked_recipe(given: Any) -> Recipe:
+    """A recipe that a tool was handed; steps alone, or the name of a file, are none."""
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, list | tuple):
+        raise RecipeError("A list of steps is no recipe; wrap it: lab.Recipe(steps).")
+    kind = repr(given) if isinstance(given, str) and len(given) < MOST_QUOTED else f"A {type(given).__name__}"
+    raise RecipeError(f"{kind} is no recipe; give lab.Recipe([...]), or lab.Recipe.load(file) for one that was saved.")
 
 
 def _checked_name(workload: str | None) -> str | None:
