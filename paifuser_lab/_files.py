@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ import platformdirs
 from .errors import FileError, first_line
 
 APP = "paifuser-lab"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LONGEST_PART = 40  # letters of a name that stand in the name of what is written beside it
 
 
 def cache_folder(*parts: str) -> Path:
@@ -34,8 +38,8 @@ def cache_file(kind: str, *known: object) -> Path:
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary file beside `path` that takes its place when the block ends well, and is gone when it does not."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    path = checked_path(path)
+    temporary = path.with_name(f".{path.name[:LONGEST_PART]}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
@@ -49,8 +53,40 @@ def replacing(path: str | Path) -> Iterator[Path]:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        reason = error.strerror or first_line(error)
-        raise FileError(f"Cannot write {path.name} into {path.parent}: {reason}; choose a folder you can write to.") from error
+        raise cannot_write(f"{path.name} into {path.parent}", error) from error
+
+
+def cannot_write(what: str, error: OSError) -> FileError:
+    """The sentence for something that could not be written, with what helps against it."""
+    reason = error.strerror or first_line(error)
+    remedy = "free some space there or choose another folder" if error.errno in NO_ROOM else "choose a folder you can write to"
+    return FileError(f"Cannot write {what}: {reason}; {remedy}.")
+
+
+def checked_path(path: str | Path) -> Path:
+    """A path that the system can be asked about; a name with half a character in it, or a zero byte, can be none."""
+    if not is_encodable(str(path)) or "\0" in str(path):
+        raise FileError(f"{str(path)!r} holds a character that no file's name can have; choose another name.")
+    return Path(path)
+
+
+def file_exists(path: str | Path) -> bool:
+    """Whether there is such a file; a name that none can have is none (pathlib raises for some of these)."""
+    return os.path.isfile(path)
+
+
+def folder_exists(path: str | Path) -> bool:
+    """Whether there is such a folder."""
+    return os.path.isdir(path)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written into a file: half a character (a lone surrogate) cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def write_text(path: str | Path, text: str) -> Path:
@@ -61,13 +97,33 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def read_text(path: str | Path, *, limit_bytes: int = 64 << 20) -> str:
-    """Read a text file, refusing what is missing, too large or not text."""
-    path = Path(path)
+    """Read a text file, refusing at once what is missing, too large, no file or not text."""
+    path = checked_path(path)
     try:
-        if (size := path.stat().st_size) > limit_bytes:
-            raise FileError(f"{path.name} is {size:,} bytes, past the limit of {limit_bytes:,}; is it the right file?")
-        return path.read_text(encoding="utf-8")
+        check_size(path, limit_bytes=limit_bytes)
+        with path.open("rb") as file:
+            content = file.read(limit_bytes + 1)
     except OSError as error:
         raise FileError(f"Cannot read {path}: {error.strerror}.") from error
+    if len(content) > limit_bytes:  # the system's own files say that they are empty
+        raise FileError(f"{path.name} is longer than the limit of {limit_bytes:,} bytes; is it the right file?")
+    try:
+        return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise FileError(f"{path.name} is not a text file (byte {error.start} is not UTF-8).") from error
+
+
+def check_size(path: Path, *, limit_bytes: int = 64 << 20) -> None:
+    """Refuse what is no file or too large before anybody reads it."""
+    if (size := size_of(path)) > limit_bytes:
+        raise FileError(f"{path.name} is {size:,} bytes, past the limit of {limit_bytes:,}; is it the right file?")
+
+
+def size_of(path: Path) -> int:
+    """How many bytes a file holds; to read from a pipe or a device may never end, so these are refused."""
+    found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise FileError(f"{path} is a folder; give a file.")
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(f"{path} is a pipe or a device, not a file; write what it holds into a file and give that.")
+    return found.st_size

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ._files import folder_exists
 from .errors import FileError, WorkloadError
 from .folder import is_folder
 from .loading import load as load_by_name
@@ -56,4 +57,4 @@ def _means_folder(name: str | Path) -> bool:
     if name in models() or name.startswith("hf:"):
         return False
     is_written_so = name.startswith(".") or os.sep in name
-    return is_folder(name) or (":" not in name and (is_written_so or Path(name).is_dir()))
+    return is_folder(name) or (":" not in name and (is_written_so or folder_exists(name)))

@@ -12,13 +12,14 @@ from typing import Any, overload
 
 from pydantic import ValidationError
 
-from ._files import read_text, write_text
-from ._yaml import Lines, at_line, dump, parse
+from ._files import is_encodable, read_text, write_text
+from ._yaml import LIMIT_CHARACTERS, Lines, at_line, dump, parse
 from .errors import RecipeError
 from .records import Comparison, Limit
 from .steps import Step, step_class
 
 VERSION = 1
+MOST_QUOTED = 80
 KEYS = ("version", "workload", "limit", "steps")
 
 
@@ -39,7 +40,7 @@ class Recipe:
         if isinstance(steps, str | dict):
             raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
         self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
-        self.workload = workload
+        self.workload = _checked_name(workload)
         self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
         self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
         _check_order(self.steps)
@@ -47,7 +48,7 @@ class Recipe:
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a YAML file."""
-        return cls.from_text(read_text(path))
+        return cls.from_text(read_text(path, limit_bytes=4 * LIMIT_CHARACTERS))  # of at most 4 bytes each
 
     @classmethod
     def from_text(cls, text: str) -> Recipe:
@@ -220,6 +221,24 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
         raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
     if "steps" not in data or not isinstance(data["steps"], list | None):
         raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+
+
+def checked_recipe(given: Any) -> Recipe:
+    """A recipe that a tool was handed; steps alone, or the name of a file, are none."""
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, list | tuple):
+        raise RecipeError("A list of steps is no recipe; wrap it: lab.Recipe(steps).")
+    kind = repr(given) if isinstance(given, str) and len(given) < MOST_QUOTED else f"A {type(given).__name__}"
+    raise RecipeError(f"{kind} is no recipe; give lab.Recipe([...]), or lab.Recipe.load(file) for one that was saved.")
+
+
+def _checked_name(workload: str | None) -> str | None:
+    if workload is not None and not isinstance(workload, str):
+        raise RecipeError(f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'.")
+    if workload is not None and not is_encodable(workload):
+        raise RecipeError(f"The workload's name {workload!r} cannot be written into a file; take out half a character.")
+    return workload
 
 
 class _LimitProblem(RecipeError):

@@ -1,56 +1,61 @@
-"""A workload being optimised by somebody: its recipe with undo and redo, and one worker that applies and measures what was chosen.
+"""A workload being optimised by somebody: its recipe with undo and redo, and a worker that applies and measures what was chosen.
 
 Whoever asks (a widget, a script) never waits: a choice changes the recipe at once, and the worker applies it to a copy, measures it
 against the baseline in turn, and tells whoever listens. A newer choice ends an older measurement; a step that cannot be applied
-leaves the recipe as it was, with one sentence why. What was applied or measured once is kept, so that undo and redo are instant.
+leaves the recipe as it was, with one sentence why. What was applied or measured lately is kept, so that undo and redo are instant.
+
+The worker is a thread that lives while there is something to do: a session at rest has none, and goes when nobody refers to it.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .comparison import compare
 from .errors import PaifuserError, StoppedError, first_line
 from .looks import FINDS, KINDS, Look
 from .profiler import profile
 from .profiler.recording import wake_profiler
-from .recipe import Recipe
+from .recipe import Recipe, checked_recipe
 from .records import Comparison, Profile
 from .state import State
 from .steps import Step
 from .ticking import ticking
-from .variant import Variant, apply
-from .workload import Workload
+from .variant import Variant, apply, drop_oldest
+from .workload import Workload, workload_of
 
 ROUNDS = 30
 SECONDS = 10.0
 LOOK_S = 2.0  # for the timed runs of a profile
+MOST_RECORDS = 32  # comparisons, and as many profiles
 
 logger = logging.getLogger(__name__)
 
 
 Listener = Callable[[State], None]
+Found = TypeVar("Found")
 
 
 class Session:
     """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the worker is done."""
 
     def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
-        self.work = work
+        self.work = work = workload_of(work)
         self._own = work.copied()  # what the worker runs: yours may be trained in a cell meanwhile
         self.rounds, self.seconds = rounds, seconds
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._past: list[Recipe] = [Recipe(workload=work.name)]
         self._future: list[Recipe] = []
-        self._measured: dict[str, Comparison] = {}
-        self._variants: dict[str, Variant] = {}
-        self._profiles: dict[str, Profile] = {}
+        self._measured: OrderedDict[str, Comparison] = OrderedDict()
+        self._variants: OrderedDict[str, Variant] = OrderedDict()
+        self._profiles: OrderedDict[str, Profile] = OrderedDict()
         self._listeners: list[Listener] = []
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
@@ -60,9 +65,10 @@ class Session:
         self._found: dict[str, Any] = dict.fromkeys(FINDS)
         self._is_closed = False
         self._state = State(self._past[0], status="profiling")
+        self._worker: threading.Thread | None = None
         wake_profiler()
-        self._worker = threading.Thread(target=self._work, name=f"session of {work.name}", daemon=True)
-        self._worker.start()
+        with self._lock:
+            self._have_done()
 
     @property
     def state(self) -> State:
@@ -82,7 +88,8 @@ class Session:
 
     def set_recipe(self, recipe: Recipe) -> None:
         """Choose a whole recipe; the one before is one undo away."""
-        with self._lock:
+        recipe = checked_recipe(recipe)
+        with self._open():
             if recipe == self._past[-1]:
                 return
             self._past.append(recipe)
@@ -99,7 +106,7 @@ class Session:
 
     def measure_again(self) -> None:
         """Forget the measurement of this recipe and measure anew."""
-        with self._lock:
+        with self._open():
             self._measured.pop(self._past[-1].digest, None)
             self._ask()
 
@@ -110,15 +117,14 @@ class Session:
         seconds = KINDS[name].seconds if seconds is None else seconds
         if not seconds > 0:
             raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
-        with self._changed:
+        with self._open():
             self._looks[name] = seconds, options
-            self._changed.notify_all()
+            self._have_done()
 
     def show(self, name: str, found: Any) -> None:
         """Put what was found elsewhere, such as a sensitivity, into the state under its name; None takes it away."""
-        with self._lock:
-            self._found[name] = found
-            self._set(replace(self._state, **{name: found}))
+        with self._open():
+            self._show(name, found)
 
     def stop(self) -> None:
         """End what is being measured or looked at; what was found until then is kept."""
@@ -127,9 +133,9 @@ class Session:
             self._looks.clear()
 
     def wait(self, timeout: float | None = None) -> State:
-        """Wait until the worker has nothing left to do."""
+        """Wait until the worker has nothing left to do, or the session was closed and the worker has ended."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._is_wanted and not self._state.is_busy, timeout)
+            self._changed.wait_for(lambda: self._worker is None, timeout)
             return self._state
 
     @contextmanager
@@ -144,11 +150,14 @@ class Session:
             self._set(replace(self._state, error=error))
 
     def close(self) -> None:
-        """End the worker; the session can still be read."""
-        with self._changed:
+        """End what the worker does; the session can still be read, and whoever asks it for more is told that it is closed."""
+        with self._lock:
             self._is_closed = True
             self._version += 1
-            self._changed.notify_all()
+            self._wanted = False
+            self._looks.clear()
+            if self._worker is None:
+                self._own.variants.clear()
 
     def observe(self, listener: Listener) -> Callable[[], None]:
         """Be told of every new state, in whatever thread made it; the answer ends it."""
@@ -163,12 +172,20 @@ class Session:
 
     # What follows runs under the lock, or in the worker.
 
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        """Under the lock, in a session that still does what it is asked for."""
+        with self._lock:
+            if self._is_closed:
+                raise PaifuserError(f"The session of {self.work.name} is closed; make a new one to go on: lab.Workbench(work).")
+            yield
+
     @property
     def _is_wanted(self) -> bool:
         return self._wanted or bool(self._looks)
 
     def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
-        with self._lock:
+        with self._open():
             if len(source) <= least:
                 return False
             target.append(source.pop())
@@ -194,11 +211,23 @@ class Session:
                 can_redo=bool(self._future),
             )
         )
-        self._changed.notify_all()
+        self._have_done()
+
+    def _show(self, name: str, found: Any) -> None:
+        with self._lock:
+            self._found[name] = found
+            self._set(replace(self._state, **{name: found}))
+
+    def _keep(self, kept: OrderedDict[str, Found], recipe: Recipe, found: Found) -> None:
+        """Keep what was found of a recipe in place of what was not used for longest; what the model is as it is stays."""
+        with self._lock:
+            kept[recipe.digest] = found
+            kept.move_to_end(recipe.digest)
+            while len(kept) > MOST_RECORDS:
+                del kept[next(digest for digest in kept if digest != self._past[0].digest)]
 
     def _set(self, state: State) -> None:
         self._state = state
-        self._changed.notify_all()
         for listener in tuple(self._listeners):
             try:
                 listener(state)
@@ -213,19 +242,42 @@ class Session:
             self._set(replace(self._state, **changes))
             return True
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._is_wanted or self._is_closed)
-                if self._is_closed:
-                    return
-                job = self._next_job()
-            job()
+    def _have_done(self) -> None:
+        """See to it that there is a worker for what is wanted."""
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name=f"session of {self.work.name}", daemon=True)
+            self._worker.start()
 
-    def _next_job(self) -> Callable[[], None]:
+    def _work(self) -> None:
+        """Do what is wanted, whatever comes of it: nobody shall wait for a worker that is gone."""
+        try:
+            while job := self._next_job():
+                job()
+        except BaseException as error:
+            logger.exception("the worker of the session failed; the next choice has a new one")
+            self._rest_now(error=_told(error))
+
+    def _next_job(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._is_wanted:
+                return self._job()
+            self._rest_now()
+            return None
+
+    def _rest_now(self, **changes: Any) -> None:
+        """The worker ends."""
+        with self._changed:
+            self._worker = None
+            self._changed.notify_all()
+            if self._is_closed:
+                self._own.variants.clear()  # they refer to the workload that refers to them
+            if self._state.is_busy or changes:
+                self._set(replace(self._state, status="idle", done=0, total=0, **changes))
+
+    def _job(self) -> Callable[[], None]:
         """A choice first; then what there is to look at."""
         recipe, version = self._past[-1], self._version
-        if self._wanted or not self._looks:
+        if self._wanted:
             self._wanted = False
             return lambda: self._serve(recipe, version)
         name = next(iter(self._looks))
@@ -242,21 +294,20 @@ class Session:
                 self._look(recipe, version, self._own)
             self._update(version, status="applying")
             variant = apply(self._own, recipe, should_stop=lambda: version != self._version)
-            self._variants[recipe.digest] = replace(variant, work=self.work)
+            shown = replace(variant, work=self.work)
+            self._keep(self._variants, recipe, shown)
+            drop_oldest(self._variants)
             known = self._measured.get(recipe.digest)
-            if (
-                self._update(version, status="measuring", variant=self._variants[recipe.digest], total=self.rounds)
-                and known is None
-            ):
+            if self._update(version, status="measuring", variant=shown, total=self.rounds) and known is None:
                 known = self._measure(variant, version)
             if known is not None and not (known.is_interrupted and self._wanted):  # stopped is kept, overtaken is not
-                self._measured[recipe.digest] = known
+                self._keep(self._measured, recipe, known)
                 self._update(version, comparison=known)
             self._look(recipe, version, variant)
-            self._rest(version, variant=self._variants[recipe.digest], comparison=known)
+            self._rest(version, variant=shown, comparison=known)
         except StoppedError:
             self._step_back(recipe)
-        except Exception as error:
+        except BaseException as error:  # an interrupt, too: whoever waits is told
             self._fall_back(recipe, error)
 
     def _look(self, recipe: Recipe, version: int, subject: Workload | Variant) -> None:
@@ -265,7 +316,7 @@ class Session:
             return
         if recipe.digest not in self._profiles:
             self._update(version, status="profiling", done=0, total=0)
-            self._profiles[recipe.digest] = profile(subject, seconds=LOOK_S)
+            self._keep(self._profiles, recipe, profile(subject, seconds=LOOK_S))
         first = self._profiles.get(self._past[0].digest)
         self._update(version, profile=self._profiles[recipe.digest], baseline=first)
 
@@ -291,11 +342,10 @@ class Session:
             with ticking(lambda done: self._update(version, done=done)):
                 for found in KINDS[name].find(look):
                     for one, record in found.items():
-                        self.show(one, record)
-        except KeyboardInterrupt:  # it was stopped before it had anything
-            pass
-        except Exception as raised:
-            error = _told(raised)
+                        self._show(one, record)
+        except BaseException as raised:
+            is_stopped = isinstance(raised, KeyboardInterrupt) and version != self._version  # before it had anything
+            error = None if is_stopped else _told(raised)
         with self._lock:
             status = self._state.status if self._wanted else "idle"
             shown = replace(self._state, status=status, done=0, total=0)
@@ -314,15 +364,18 @@ class Session:
                 self._future.append(self._past.pop())
                 self._ask()
 
-    def _fall_back(self, recipe: Recipe, error: Exception) -> None:
-        """Take out the recipe that failed, wherever it stands by now, and say why."""
+    def _fall_back(self, recipe: Recipe, error: BaseException) -> None:
+        """Take out the recipe that failed and say why; one that was only interrupted can be redone."""
         sentence = _told(error)
         with self._lock:
-            if self._past[-1] == recipe and len(self._past) > 1:
-                self._past.pop()
+            if self._past[-1] == recipe and len(self._past) > 1 and not self._is_closed:
+                failed = self._past.pop()
+                self._future += [] if isinstance(error, Exception) else [failed]
                 self._ask()
             self._set(replace(self._state, error=sentence, status="idle" if not self._wanted else self._state.status))
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
+    if not isinstance(error, Exception):
+        return f"The model was interrupted while it ran ({type(error).__name__}); nothing was changed; ask for it again."
     return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"

@@ -266,6 +266,11 @@ def _longest_kept(kept: OrderedDict[str, Variant], keys: list[str]) -> tuple[int
 def _keep(kept: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
     variant.weights_hash  # noqa: B018 (taken now, to see later whether somebody changed the weights)
     kept[key] = variant
+    drop_oldest(kept)
+
+
+def drop_oldest(kept: OrderedDict[str, Variant]) -> None:
+    """Forget the variants that were not used for longest, until the rest are few enough and take little enough memory."""
     budget = psutil.virtual_memory().total * SHARE_OF_MEMORY
     while len(kept) > MOST_KEPT or (len(kept) > 2 and sum(weights_bytes(one.module) for one in kept.values()) > budget):
         kept.popitem(last=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ._files import replacing
+from ._files import file_exists, replacing
 from .errors import FileError, first_line
+
+OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")  # as safetensors spells what the system said
 
 
 def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
@@ -54,21 +57,33 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
     """Write the weights as safetensors, with their hash inside; tied weights are stored once and stay tied."""
-    from safetensors.torch import save_file
-
     state = model.state_dict()
     kept, aliases = _without_aliases(state)
     metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}
     with replacing(path) as temporary:
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()}, temporary, metadata)
+        write_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()}, temporary, metadata)
     return Path(path)
+
+
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file; a full disk is the OSError that every other writer raises."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        found = OS_ERROR.search(str(error))
+        if found is None:
+            raise FileError(f"The weights cannot be written ({first_line(error)}).") from error
+        raise OSError(int(found[2]), found[1]) from error
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
     """Load weights into a model, all of them or none; a damaged file or one that would execute code is refused."""
     path = Path(path)
-    if not path.is_file():
-        raise FileError(f"There is no weights file {path}.")
+    if not file_exists(path):
+        raise FileError(f"There is no weights file {str(path)!r}.")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     _check_fits(model, loaded, path.name)
     model.load_state_dict(loaded)

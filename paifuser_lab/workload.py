@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
+from ._files import is_encodable
 from .arguments import device_of
 from .errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
@@ -91,12 +92,13 @@ class Workload:
         if not isinstance(model, nn.Module):
             raise WorkloadError(f"A workload needs a torch.nn.Module; {type(model).__name__} is none.")
         self.model = model
-        self.name = name or type(model).__name__
+        self.name = _checked_name(name or type(model).__name__)
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did
         self.applied: tuple[Options, ...] = ()  # the steps that a recipe changed the model by, where one did
         self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
+        _check_names(self)
         _check_materialised(self)
         _check_inputs(self)
 
@@ -252,6 +254,22 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
         inputs(work.model)
         after = dict(work.model.named_buffers())
         return tuple(name for name, value in before.items() if name not in after or not _is_equal(after[name], value))
+
+
+def _checked_name(name: str) -> str:
+    """A name that can be saved and shown."""
+    if not isinstance(name, str):
+        raise WorkloadError(f"{name!r} cannot name a workload; a name is text, such as 'resnet18'.")
+    if not is_encodable(name):
+        raise WorkloadError(f"The name {name!r} cannot be written into a file: it holds half a character; choose another.")
+    return name
+
+
+def _check_names(work: Workload) -> None:
+    named = (*work.model.named_modules(), *work.model.named_parameters(), *work.model.named_buffers())
+    for name, _ in named:
+        if not is_encodable(name):
+            raise WorkloadError(f"{work.name}: the name {name!r} cannot be written into a file; name that layer otherwise.")
 
 
 def _check_materialised(work: Workload) -> None:

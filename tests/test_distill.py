@@ -298,7 +298,7 @@ def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
         assert any("went on from step 3" in note for note in state.variant.notes)
     finally:
         session.close()
-        session._worker.join(PATIENCE)
+        session.wait(PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from colours import contrast
+from matplotlib.text import Text
 
 import paifuser_lab as lab
 from paifuser_lab.figures import DRAWERS
@@ -173,3 +174,31 @@ def test_pyplot_stays_out_of_it():
 def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
     assert contrast(theme.ink, theme.paper) > 7
     assert all(contrast(colour, theme.paper) > 3 for colour in (theme.faint, theme.main, theme.good, theme.bad))
+
+
+FORMULA = "$x_{$"
+NAMES = ("layer", "layers", "workload", "name", "machine", "baseline", "before", "after", "step", "steps", "note", "reason")
+
+
+def with_formula(value, key=""):
+    """A record's data in which every name has the beginning of a formula in it."""
+    if isinstance(value, dict):
+        return {one: with_formula(inner, one) for one, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_formula(one, key) for one in value]
+    return f"{value}{FORMULA}" if isinstance(value, str) and value and key in NAMES else value
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
+def test_a_dollar_sign_in_a_name_begins_no_formula(record):
+    named = type(record).model_validate(with_formula(record.model_dump()))
+    assert FORMULA in repr(named.model_dump())
+    drawing = lab.figure(named)
+    shown = [one for one in drawing.findobj(Text) if "x_{" in one.get_text()]
+    assert drawing.png() and drawing.svg()
+    assert not [one.get_text() for one in shown if one.get_parse_math()]
+
+
+def test_the_legend_of_the_memory_figure_names_a_layer_with_a_dollar_sign():
+    drawing = lab.figure(RECORDS["MemoryTimeline"].model_copy(update={"layers": (FORMULA,)}))
+    assert drawing.png() and FORMULA in drawing.svg()

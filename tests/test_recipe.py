@@ -243,3 +243,12 @@ def test_a_recipe_is_a_sequence_of_its_steps():
     assert [step.kind for step in recipe] == ["fold", "layout"]
     assert recipe[-1].kind == "layout"
     assert recipe[:1] == Recipe(["fold"])
+
+
+def test_a_step_is_joined_to_the_one_of_its_kind_and_not_put_behind_it() -> None:
+    one, two = {"precision": {"layers": {"a": "bf16"}}}, {"precision": {"layers": {"b": "fp16"}}}
+    joined = Recipe([one, "layout"]).with_step(two)
+    assert joined == Recipe([{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"])
+    assert Recipe(["fold", "layout"]).with_step("fold") == Recipe(["fold", "layout"])
+    engine = {"backend": {"name": "onnxruntime"}}
+    assert Recipe(["fold", engine]).with_step("layout") == Recipe(["fold", "layout", engine])

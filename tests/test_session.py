@@ -30,7 +30,7 @@ def sessions():
     yield make
     for one in made:
         one.close()
-        one._worker.join(PATIENCE)
+        one.wait(PATIENCE)
 
 
 def test_the_model_as_it_is_is_profiled_and_measured_first(sessions):

@@ -51,7 +51,7 @@ def _draw_point(drawing: Drawing, axes: Axes, found: Allocation, point: Allocati
     if is_uniform:
         is_right = x > sum(axes.get_xlim()) / 2  # a name stays within the drawing
         axes.annotate(visible(point.name), (x, y), (-6 if is_right else 6, 5), textcoords="offset points",
-                      ha="right" if is_right else "left", color=theme.ink, fontsize=8)  # fmt: skip
+                      ha="right" if is_right else "left", color=theme.ink, fontsize=8, parse_math=False)  # fmt: skip
     if (real := achieved_place(found, point)) is not None:
         axes.plot([x, real[0]], [y, real[1]], color=theme.faint, linewidth=0.7, zorder=1)
         axes.plot([real[0]], [real[1]], marker="D" if is_uniform else "o", markersize=6, color=theme.bad, markerfacecolor="none",

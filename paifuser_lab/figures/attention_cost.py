@@ -101,7 +101,7 @@ def _draw_layers(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
             _draw_cell(drawing, axes, (place, row), _told(one, keep, error), scale, error, theme, ramp)
     left_out = len(found.layers) - len(layers)
     names = [without_middle(visible(one.layer), 34) for one in layers] + ([f"{left_out} more left out"] if left_out else [])
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_xticks(_places(found), [f"{keep:.3g}" for keep in found.keeps])
     axes.set_xlim(-0.5, len(found.keeps) - 0.5)
     axes.set_ylim(max(1, len(names)) - 0.5, -0.5)

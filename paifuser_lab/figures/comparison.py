@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..records import Comparison, Measurement
+from .sheet import visible
 from .style import Drawing, Theme, blank
 
 LONGEST = 90  # letters that fit over a bar
@@ -19,7 +20,8 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
         axes.barh(place, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
         axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
         axes.plot([latency], [place], marker="o", color=colour, markersize=5)
-        axes.annotate(_short(row.name), (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+        axes.annotate(_short(row.name), (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5,
+                      parse_math=False)  # fmt: skip
         axes.annotate(_label(row, comparison), (max(latency, high), place), (7, 0), textcoords="offset points", va="center",
                       color=theme.ink, fontsize=8.5)  # fmt: skip
     axes.set_yticks([])
@@ -31,6 +33,7 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
 
 def _short(name: str) -> str:
     """A name that fits; of a long recipe its end tells it from the others."""
+    name = visible(name)
     return name if len(name) <= LONGEST else f"… {name[1 - LONGEST :]}"
 
 

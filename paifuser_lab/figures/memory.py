@@ -49,7 +49,9 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     axes.set_ylabel("alive beyond the weights", color=theme.ink, fontsize=9)
     if events:
         _mark_peak(axes, timeline, theme)
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, labelcolor=theme.ink)
+        told = axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, labelcolor=theme.ink)
+        for text in told.get_texts():
+            text.set_parse_math(False)  # a dollar sign in a layer's name would begin a formula
 
 
 def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import zoo
+from .._files import check_size, file_exists, folder_exists
 from ..errors import FileError, PaifuserError, RecipeError
 from ..loading import load
 from ..recipe import Recipe
@@ -35,7 +36,7 @@ class SavedFolder:
 
 def is_folder(name: str | Path) -> bool:
     """Whether it is a folder that holds a recipe."""
-    return (Path(name) / RECIPE).is_file()
+    return file_exists(Path(name) / RECIPE)
 
 
 def read_folder(path: str | Path) -> SavedFolder:
@@ -45,6 +46,8 @@ def read_folder(path: str | Path) -> SavedFolder:
     for name in NEEDED:
         if not (path / name).is_file():
             raise FileError(f"{path} has no {name} any more; copy the whole folder again.")
+        if name != WEIGHTS:
+            check_size(path / name)
         if sha256(path / name) != manifest.files.get(name):
             raise FileError(
                 f"{path / name} is not the file that was saved: it was changed or cut short; copy the whole folder again."
@@ -81,8 +84,8 @@ GIVE = "If you have the original, give it: load(folder, work=original)."
 
 
 def _manifest(path: Path) -> Manifest:
-    if not path.is_dir():
-        raise FileError(f"There is no folder {path}.")
+    if not folder_exists(path):
+        raise FileError(f"There is no folder {str(path)!r}.")
     if not (path / MANIFEST).is_file():
         raise FileError(
             f"{path} has no {MANIFEST}, so it is no saved model, or saving it was interrupted; a model is saved with variant.save(folder)."

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._files import cache_folder, replacing
 from ..errors import FileError, first_line
-from ..weights import weights_hash
+from ..weights import weights_hash, write_tensors
 from .moment import Moment
 
 VERSION = 1  # raise it when equal options no longer train to equal weights
@@ -44,13 +44,11 @@ class Kept:
 
     def save(self, moment: Moment) -> None:
         """Keep a moment in place of the one before; where that fails the training goes on without."""
-        from safetensors.torch import save_file
-
         facts = json.dumps({name: getattr(moment, name) for name in _FACTS})
         contents = {name: tensor.detach().cpu().contiguous() for name, tensor in moment.tensors.items()}
         try:
             with replacing(self.path) as temporary:
-                save_file(contents, temporary, {"facts": facts, "digest": _digest(facts, contents)})
+                write_tensors(contents, temporary, {"facts": facts, "digest": _digest(facts, contents)})
             self._tidy()
         except (FileError, OSError) as error:
             self._note(

@@ -39,10 +39,10 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         name = workload or getattr(record, "workload", "")
         self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()
         self._companions.add(self)
-        self.observe(self._tell_companions, "selected")
 
+    @traitlets.observe("selected")
     def _tell_companions(self, change: Any) -> None:
-        for panel in tuple(self._companions):
+        for panel in tuple(getattr(self, "_companions", ())):
             if panel.selected != change["new"]:
                 panel.selected = change["new"]
 

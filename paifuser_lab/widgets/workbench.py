@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from ..records import Allocation, AttentionCost, Comparison, Coupling, CutCost, 
 from ..session import Session
 from ..state import State
 from ..variant import Variant
-from ..workload import Workload
+from ..workload import Workload, workload_of
 from .allocating import limits_of, point_at, with_point
 from .attending import checked_kind, with_attention
 from .choices import with_precision, with_pruning, without
 from .fusing import fused_by_recipe, fused_now, with_all, with_place
+from .lifetime import held, hold, let_go, weakly
 from .panel import Panel
 from .shown import Shown
 from .wire import packed, packed_profile
@@ -33,6 +35,9 @@ class Workbench(Panel):
 
     `bench.selected` is the chosen layer. `bench.wait()` waits until what was chosen is measured. The worker profiles and measures
     in the background; the model that you gave is never changed.
+
+    A workbench lives as long as something refers to it: a variable, or in a notebook the output that shows it. One that is shown by no
+    name is closed when the next one of the same model is made, as by running its cell again. What a closed one had kept is free.
     """
 
     state = traitlets.Dict(help="header, recipe, what the worker does, and the error there is").tag(sync=True)
@@ -43,14 +48,15 @@ class Workbench(Panel):
     )
 
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
-        self.session = Session(work, rounds=rounds, seconds=seconds)
-        self.shown = Shown(work)
-        super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
+        work = workload_of(work)
+        _replace_earlier(work)
         self._drawn: Profile | None = None
         self._viewed: tuple[Any, ...] = ()
-        self.observe(self._on_requests, "requests")
-        self.observe(self._on_selected, "selected")
-        self._stop_listening = self.session.observe(self._on_state)
+        self.session = Session(work, rounds=rounds, seconds=seconds)
+        weakref.finalize(self, self.session.close)
+        self.shown = Shown(work)
+        super().__init__("workbench", workload=work.name, state=self.shown.state(self.session.state))
+        self._stop_listening = self.session.observe(weakly(self._on_state))
         self._on_state(self.session.state)
 
     @property
@@ -144,6 +150,11 @@ class Workbench(Panel):
             check_known("attention cost", found.workload, [row.layer for row in found.layers], self.session.work)
         self.session.show("attention_cost", found)
 
+    def open(self) -> None:
+        """Open the way to the page; ipywidgets would refer to the workbench from here on, shown or not."""
+        super().open()
+        let_go(self)
+
     def wait(self, timeout: float | None = None) -> State:
         """Wait until nothing is left to apply or to measure."""
         return self.session.wait(timeout)
@@ -151,6 +162,7 @@ class Workbench(Panel):
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Where no widget can live, what it would have come to: the layers and the measured effect."""
         if not is_static():
+            hold(self)
             return super()._repr_mimebundle_(**kwargs)
         self.wait()
         measured = self.comparison._repr_html_() if self.comparison is not None else ""
@@ -159,8 +171,9 @@ class Workbench(Panel):
 
     def close(self) -> None:
         """End the worker and the widget."""
-        self._stop_listening()
-        self.session.close()
+        if hasattr(self, "_stop_listening"):  # else it was never whole
+            self._stop_listening()
+            self.session.close()
         super().close()
 
     def _on_state(self, state: State) -> None:
@@ -203,11 +216,13 @@ class Workbench(Panel):
             views["attention"] = self.shown.packed("attention", state.attention_cost)
         return views | {"hardware": self.shown.hardware}
 
+    @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:
         state = self.session.state
         profile = state.profile or state.baseline
         self.detail = self.shown.detail(profile, self.selected, state.baseline) if profile is not None else {}
 
+    @traitlets.observe("requests")
     def _on_requests(self, change: Any) -> None:
         """Serve what the page asked for, in order, each once; what goes wrong is told in place, and the widget lives on.
 
@@ -288,6 +303,13 @@ class Workbench(Panel):
 
     def __repr__(self) -> str:
         return f"Workbench({self.session.work.name}: {self.recipe.label})"
+
+
+def _replace_earlier(work: Workload) -> None:
+    """Let go of the workbenches of this model that only their outputs refer to: a cell that is run again makes a new one."""
+    for one in held():
+        if isinstance(one, Workbench) and one.session.work.name == work.name and str(one.session.work.model) == str(work.model):
+            let_go(one)
 
 
 def check_layers(found: Sensitivity | Importance, work: Workload) -> None:
