@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -14,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import MissingExtraError, UnknownModelError, WorkloadError, first_line
+from .errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
 from .progress import Progress, progress
 from .records import Origin
+from .trust import followed, imported, names_function
 from .weights import load_weights
 from .workload import Workload
 
@@ -51,6 +51,17 @@ def load(
         load_weights(work.model, weights)
     if data is not None:
         work.train, work.test = _data_of(data, seed)
+    return work if torch.device(device) == work.device else work.to(device)
+
+
+def load_named_in_file(
+    name: str, source: Path, *, trust: bool, batch: int, seed: int, device: str, options: dict[str, Any]
+) -> Workload:
+    """A workload by a name that a file holds: a function only where `trust` says so, or as the module `trust` allows."""
+    if trust or not names_function(name):
+        return load(name, batch=batch, seed=seed, device=device, **options)
+    work = _made_by(followed(name, source), name, seed, options)
+    work.origin = _origin(name, batch, seed, options)
     return work if torch.device(device) == work.device else work.to(device)
 
 
@@ -93,9 +104,12 @@ def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], 
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
-    with _current_folder_importable(), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        made = _imported(name)(**options)
+    with _current_folder_importable():
+        return _made_by(imported(name), name, seed, options)
+
+
+def _made_by(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Workload:
+    made = _answer_of(function, name, seed, options)
     if isinstance(made, Workload):
         return made
     if isinstance(made, tuple) and len(made) == 2:
@@ -103,26 +117,27 @@ def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
     raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
 
 
+def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Any:
+    """What a function of the user's own returns; what it raises is described by its name and its options."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return function(**options)
+        except PaifuserError:
+            raise
+        except Exception as error:
+            given = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
+            reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+            raise WorkloadError(f"{name!r} fails when called{given or ' without options'} ({reason}); correct it.") from error
+
+
 def _data_of(name: str, seed: int) -> tuple[Any, Any]:
     """Train and test batches from a function."""
-    with _current_folder_importable(), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        made = _imported(name)()
+    with _current_folder_importable():
+        made = _answer_of(imported(name), name, seed, {})
     if isinstance(made, tuple) and len(made) == 2:
         return made
     raise WorkloadError(f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, and to judge by.")
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UnknownModelError(f"{name!r} cannot be imported ({reason}); give package.module:function.") from error
-    if not callable(found):
-        raise UnknownModelError(f"{name!r} is a {type(found).__name__}, not a function; give package.module:function.")
-    return found  # type: ignore[no-any-return]
 
 
 @contextmanager

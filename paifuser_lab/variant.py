@@ -105,17 +105,20 @@ class Variant:
 
     @classmethod
     @outside_inference
-    def load(cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, **chosen: Any) -> Variant:
+    def load(
+        cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, trust: bool = False, **chosen: Any
+    ) -> Variant:
         """The variant that a folder holds: of `work` where it is given, else of the original built by the name in the folder.
 
-        Nothing in the folder is executed: the code is the original's, which is built by its name (`package.module:function` is
-        imported and called), and that of the steps. With `trained=False` the original is not trained, and is no baseline.
+        Nothing in the folder is executed: the code is the original's and that of the steps. An original that the folder names as
+        `package.module:function` is imported and called only with `trust=True`, or where the module `trust` allows it without.
+        With `trained=False` the original is not trained, and is no baseline.
         `chosen` is what `lab.load` takes: batch, seed, device, and options of the original.
         """
         if work is not None and chosen:
             raise WorkloadError(f"{', '.join(chosen)} belongs to the original, which was given; leave it out.")
         found = read_folder(folder)
-        original = work or original_of(found, trained=trained, **chosen)
+        original = work or original_of(found, trained=trained, trust=trust, **chosen)
         if work is None and trained and weights_hash(original.model) != found.saved.original_hash:
             raise FileError(
                 f"{folder} was made from other weights than {original.name} has here; give the original, which comparisons need: "
