@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from ._assets import asset, own_notebook
+from ._assets import asset, notebook_file, own_notebook
 from .bench.commands import bench
 from .bench.tune_kernels import tune_kernels
 from .errors import PaifuserError
@@ -216,7 +216,7 @@ def sweep_(
     """Run a notebook with every combination of values, each in a process of its own; what is complete is not run again."""
     from .sweeping import sweep, values_of
 
-    path = Path(notebook) if Path(notebook).is_file() else asset(f"notebooks/{notebook}")
+    path = notebook_file(notebook)
     values = values_of(parameter) | ({"trust": [True]} if trust else {})
     swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
     print_table(swept.title, swept.table())

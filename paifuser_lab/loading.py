@@ -84,6 +84,8 @@ def models() -> tuple[str, ...]:
 def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
     from . import zoo
 
+    if unknown := options.keys() - {"trained"}:
+        raise WorkloadError(f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained.")
     with ExitStack() as stack:
         parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
     return Workload(
@@ -161,10 +163,22 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = AutoModel.from_config(config).eval()
-            inputs = _transformers_inputs(model, batch)
-    except (ValueError, KeyError) as error:
+            inputs = _inputs_or_advice(model, name, batch)
+    except PaifuserError:
+        raise
+    except Exception as error:  # it checks options by whatever their use raises
         raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
     return Workload(model, inputs, name=name)
+
+
+def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
+    try:
+        return _transformers_inputs(model, batch)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UnknownModelError(
+            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and inputs yourself, and use "
+            f"Workload(model, inputs)."
+        ) from error
 
 
 def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
@@ -175,7 +189,7 @@ def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
         height, width = size if isinstance(size, list | tuple) else (size, size)
         return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
     if key != "input_ids":
-        raise ValueError(f"it reads {key!r}; build the inputs yourself and use Workload(model, inputs).")
+        raise ValueError(f"it reads {key!r}")
     length = min(128, getattr(config, "max_position_embeddings", None) or 128)
     ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
     inputs = {key: ids, "attention_mask": torch.ones_like(ids)}

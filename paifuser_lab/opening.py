@@ -38,6 +38,11 @@ def load(
     A function that you name is called. One that a folder names is code that a file chose: it is called with `trust=True`, or where
     its module was already yours (see the module `trust`).
     """
+    if not isinstance(name, str | Path):
+        raise WorkloadError(
+            f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a model is wrapped: "
+            f"lab.Workload(model, inputs)."
+        )
     if not _means_folder(name):
         if work is not None:
             raise WorkloadError(

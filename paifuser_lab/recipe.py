@@ -38,6 +38,10 @@ class Recipe:
     ) -> None:
         if isinstance(steps, str | dict):
             raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
+        if not isinstance(steps, Iterable):
+            raise RecipeError(f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}]).")
+        if not isinstance(workload, str | None):
+            raise RecipeError(f"The workload of a recipe is a name, and not a {type(workload).__name__}; give work.name.")
         self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
         self.workload = workload
         self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
@@ -153,6 +157,14 @@ class Recipe:
 
     def __repr__(self) -> str:
         return f"Recipe({self.label})"
+
+
+def checked_recipe(given: object) -> Recipe:
+    """The recipe that a tool was handed; steps that are not yet one are refused with how to make one of them."""
+    if not isinstance(given, Recipe):
+        steps = repr(given) if isinstance(given, list) else f"[{given!r}]" if isinstance(given, str | dict | Step) else "[…]"
+        raise RecipeError(f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}).")
+    return given
 
 
 def _texts(recipe: Recipe) -> list[str]:

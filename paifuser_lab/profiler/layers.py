@@ -65,6 +65,8 @@ def profile_in_turn(
     should_stop: Callable[[], bool] | None = None,
 ) -> list[Profile]:
     """Profile several at once, their runs taken in turn, so that they may be compared."""
+    if not isinstance(subjects, Sequence):
+        raise MeasureError(f"profile_in_turn takes a list of workloads and not a {type(subjects).__name__}; one is for profile.")
     if runs < 1:
         raise MeasureError(f"{runs} runs measure nothing; ask for 1 or more.")
     if backward:
