@@ -51,7 +51,9 @@ def load(
         return load_by_name(str(name), weights=weights, **_given(batch=batch, seed=seed, device=device), **options)
     if weights is not None:
         raise FileError(f"{name} has weights of its own; leave `weights` out, or load the original by its name.")
-    return Variant.load(name, work, trained=False, trust=trust, **_given(batch=batch, seed=seed, device=device), **options).workload
+    return Variant.load(
+        name, work, trained=False, trust=trust, **_given(batch=batch, seed=seed, device=device), **options
+    ).workload
 
 
 def _given(**chosen: Any) -> dict[str, Any]:

@@ -199,9 +199,7 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     except PaifuserError:
         raise
     except Exception as problem:
-        raise StepError(
-            f"{_told(step, before)}: {_reason(problem, before.module)}; nothing was changed."
-        ) from problem
+        raise StepError(f"{_told(step, before)}: {_reason(problem, before.module)}; nothing was changed.") from problem
     report = StepReport(step=step.label, seconds=time.perf_counter() - began, relative_error=error, notes=tuple(draft.notes))
     remembered = (*before.remembered, draft.remembered)
     return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report), remembered)

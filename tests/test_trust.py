@@ -96,7 +96,9 @@ def test_a_module_of_the_users_own_that_is_imported_already_is_followed(here: Pa
 def test_a_function_of_the_notebook_itself_is_followed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)
-    exec("import torch\ndef make():\n    torch.manual_seed(0)\n    return torch.nn.Linear(3, 2), torch.ones(1, 3)", vars(notebook))
+    exec(
+        "import torch\ndef make():\n    torch.manual_seed(0)\n    return torch.nn.Linear(3, 2), torch.ones(1, 3)", vars(notebook)
+    )
     assert lab.load(saved_from("__main__:make", here / "mine")).output().shape == (1, 2)
 
 
@@ -134,9 +136,9 @@ def test_a_function_of_pythons_own_is_no_loader(name: str) -> None:
 
 def test_a_function_that_fails_is_told(here: Path) -> None:
     (here / "failing_net.py").write_text("def make(width):\n    raise RuntimeError('no such width')\n")
-    with pytest.raises(WorkloadError, match="'failing_net:make' fails .*RuntimeError: no such width"):
+    with pytest.raises(WorkloadError, match=r"'failing_net:make' fails .*RuntimeError: no such width"):
         lab.load("failing_net:make", width=3)
-    with pytest.raises(WorkloadError, match="'failing_net:make' fails .*TypeError: .*width"):
+    with pytest.raises(WorkloadError, match=r"'failing_net:make' fails .*TypeError: .*width"):
         lab.load("failing_net:make")
 
 
@@ -168,7 +170,7 @@ def test_an_installed_plug_in_is_followed_where_it_declares_a_workload(here: Pat
     monkeypatch.setattr(trust, "entry_points", lambda group: [_Entry] if group == "paifuser_lab.steps" else [])
     assert lab.load(folder).output().shape == (1, 2)
     monkeypatch.delitem(sys.modules, "plug_in_net.models")
-    with pytest.raises(FileError, match="names 'plug_in_net.models:careless'"):
+    with pytest.raises(FileError, match=r"names 'plug_in_net\.models:careless'"):
         lab.load(saved_from("plug_in_net.models:careless", here / "other"))
 
 
@@ -207,7 +209,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-def test_a_recipes_workload_is_a_files_word_and_a_typed_model_is_not(here: Path, command: Any, runs: list[dict[str, Any]]) -> None:
+def test_a_recipes_workload_is_a_files_word_and_a_typed_model_is_not(
+    here: Path, command: Any, runs: list[dict[str, Any]]
+) -> None:
     lab.Recipe(["fold"], workload="evil_net:make").save("recipe.yaml")
     code, said = command("run", "recipe.yaml", "--out", "out")
     assert code == 2 and "recipe.yaml names 'evil_net:make'" in said and "--trust" in said and not runs
