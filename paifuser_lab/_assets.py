@@ -20,9 +20,19 @@ def asset(name: str) -> Path:
     )
 
 
+def notebook_file(name: str) -> Path:
+    """A notebook: a file of the user's, or one of ours by its name."""
+    if Path(name).is_file():
+        return Path(name)
+    ours = sorted(path.name for path in asset("notebooks").glob("*.ipynb"))
+    if name not in ours:
+        raise FileError(f"There is no notebook {name}, neither as a file nor among ours: {', '.join(ours)}.")
+    return asset(f"notebooks/{name}")
+
+
 def own_notebook(name: str) -> Path:
     """A notebook of ours that may be written to: the checkout's own, or a copy of the wheel's in the current folder."""
-    source = asset(f"notebooks/{name}")
+    source = notebook_file(name)
     if "_sources" not in source.parts:
         return source
     target = Path.cwd() / name

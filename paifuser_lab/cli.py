@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from ._assets import asset, own_notebook
+from ._assets import asset, notebook_file, own_notebook
 from .bench.commands import bench
 from .bench.tune_kernels import tune_kernels
 from .errors import PaifuserError
@@ -28,12 +28,12 @@ app.command("tune-kernels")(tune_kernels)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Call a function that a file names, such as a saved folder's original.")]
 Name = Annotated[str, typer.Argument(help="A model's name, hf:TYPE, package.module:function, or a saved model's folder.")]
 
 
 def main() -> None:
     """The command's entry: what we raise on purpose is one sentence, not a traceback."""
-    sys.path.insert(0, os.getcwd())
     try:
         app()
     except PaifuserError as error:
@@ -113,12 +113,12 @@ def profile(
     html: Annotated[Path | None, typer.Option(help="Write a report to this file; it works offline.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard.")] = None,
+    trust: Trust = False,
 ) -> None:
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
     from . import profiler
-    from .opening import load
 
-    work = load(model, batch=batch) if batch else load(model)
+    work = _load(model, trust=trust, batch=batch)
     seen = profiler.profile(work, backward=backward, seconds=seconds)
     asked = [layer] if layer else ["", *(row.layer for row in seen.costliest(3) if row.layer)]
     explained = [profiler.explain(seen, one) for one in asked]
@@ -149,12 +149,12 @@ def plan(
     save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring; 0 decides from the hardware's figures alone.")] = 40.0,
     max_error: Annotated[float, typer.Option(help="The relative output error that is acceptable.")] = 0.02,
+    trust: Trust = False,
 ) -> None:
     """Choose a recipe for this hardware and say why."""
-    from .opening import load
     from .planner import plan as choose
 
-    recipe = choose(load(model), seconds=seconds, max_error=max_error)
+    recipe = choose(_load(model, trust=trust), seconds=seconds, max_error=max_error)
     if recipe.evidence is not None:
         print_table(recipe.evidence.title, recipe.evidence.table())
     typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
@@ -170,18 +170,22 @@ def run(
     weights: Annotated[Path | None, typer.Option(help="A file of weights for the model (safetensors, or a state_dict).")] = None,
     seed: Annotated[int, typer.Option(help="The seed of the model's weights and inputs.")] = 0,
     rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    trust: Trust = False,
     force: Force = False,
 ) -> None:
     """Apply a recipe by running the compression notebook; notebook, report.json and weights land in the folder together."""
     from .batch import run_notebook
     from .recipe import Recipe
+    from .trust import check_named_in_file
 
     wanted = Recipe.load(recipe)
     name = model or wanted.workload
     if name is None:
         raise PaifuserError(f"{recipe.name} names no workload; say which with --model.")
+    if model is None and not trust:
+        check_named_in_file(name, {}, recipe)
     own = str(weights.resolve()) if weights else ""
-    parameters = {"model": name, "recipe": wanted.to_text(), "weights": own, "seed": seed, "rounds": rounds}
+    parameters = {"model": name, "recipe": wanted.to_text(), "weights": own, "seed": seed, "rounds": rounds, "trust": trust}
     _finish(run_notebook(asset("notebooks/50_compress.ipynb"), out, parameters, replace=force))
 
 
@@ -189,12 +193,14 @@ def run(
 def report(
     out: Out = Path("out"),
     model: Annotated[str | None, typer.Option(help="The model that the tour is about.")] = None,
+    trust: Trust = False,
     force: Force = True,
 ) -> None:
     """Run the tour without a browser and print its table."""
     from .batch import run_notebook
 
-    _finish(run_notebook(asset("notebooks/00_tour.ipynb"), out, {"model": model} if model else {}, replace=force))
+    parameters = {"trust": trust} | ({"model": model} if model else {})
+    _finish(run_notebook(asset("notebooks/00_tour.ipynb"), out, parameters, replace=force))
 
 
 @app.command("sweep")
@@ -204,16 +210,28 @@ def sweep_(
     out: Out,
     jobs: Annotated[int, typer.Option(help="How many run at a time; they share the cores.", min=1)] = 1,
     sort: Annotated[str | None, typer.Option(help="The figure or parameter to sort by; the metric, else the latency.")] = None,
+    trust: Trust = False,
     force: Force = False,
 ) -> None:
     """Run a notebook with every combination of values, each in a process of its own; what is complete is not run again."""
     from .sweeping import sweep, values_of
 
-    path = Path(notebook) if Path(notebook).is_file() else asset(f"notebooks/{notebook}")
-    swept = sweep(path, values_of(parameter), out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
+    path = notebook_file(notebook)
+    values = values_of(parameter) | ({"trust": [True]} if trust else {})
+    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
     print_table(swept.title, swept.table())
     typer.echo(f"in {out}: sweep.json and sweep.md")
     raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
+
+
+def _load(model: str, *, trust: bool, **options: Any) -> Any:
+    """The model that was typed; code of the current folder is found for a function that was typed, or that is trusted."""
+    from .opening import load
+    from .trust import names_function
+
+    if trust or names_function(model):
+        sys.path.insert(0, os.getcwd())
+    return load(model, trust=trust, **options)
 
 
 def _tell_failure(run: Any) -> None:

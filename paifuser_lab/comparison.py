@@ -16,11 +16,11 @@ from .gate import refusal
 from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
 from .progress import progress
-from .recipe import Recipe
+from .recipe import Recipe, checked_recipe
 from .records import Comparison, Measurement, counted
 from .variant import Variant, apply
 from .weights import parameter_count, weights_bytes, weights_hash
-from .workload import Workload, running
+from .workload import Workload, running, workload_of
 
 ROUNDS = 30
 SECONDS = 30.0
@@ -61,9 +61,10 @@ def compare(
     """
     check_count("rounds", rounds)
     check_seconds(seconds)
+    work = workload_of(work)
+    _check_kinds(*variants, *named.values())
     output = work.output()
     baselines = _baselines(work)
-    _check_kinds(*variants, *named.values())
     wanted = [*((_name_of(one), one) for one in variants), *named.items()]
     _check_names([*(one.name for one in baselines), *(name for name, _ in wanted)])
     contenders, failed = _contenders(work, wanted)
@@ -141,6 +142,8 @@ def _check_kinds(*wanted: object) -> None:
             raise MeasureError(
                 f"{one.name} is a workload, not a variant of one; from a folder that is lab.Variant.load(folder, work)."
             )
+        if not isinstance(one, Variant):
+            checked_recipe(one)
 
 
 def _check_names(names: list[str]) -> None:

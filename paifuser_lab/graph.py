@@ -112,7 +112,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.layers[-1],
                 tuple(self.number(leaf) for leaf in reads),
                 tuple(self.number(leaf) for leaf in made),
-                tuple(tuple(leaf.shape) for leaf in made),
+                tuple(() if leaf.is_nested and leaf.layout is torch.strided else tuple(leaf.shape) for leaf in made),
                 tuple(leaf for leaf in given if isinstance(leaf, int | float)),
             )
         )

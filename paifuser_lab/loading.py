@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -15,9 +14,10 @@ import torch
 from torch import Tensor
 
 from .arguments import check_count, device_of
-from .errors import MissingExtraError, UnknownModelError, WorkloadError, first_line
+from .errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
 from .progress import Progress, progress
 from .records import Origin
+from .trust import followed, imported, names_function
 from .weights import load_weights
 from .workload import Workload
 
@@ -55,6 +55,18 @@ def load(
     return work if wanted == work.device else work.to(wanted)
 
 
+def load_named_in_file(
+    name: str, source: Path, *, trust: bool, batch: int, seed: int, device: str, options: dict[str, Any]
+) -> Workload:
+    """A workload by a name that a file holds: a function only where `trust` says so, or as the module `trust` allows."""
+    if trust or not names_function(name):
+        return load(name, batch=batch, seed=seed, device=device, **options)
+    work = _made_by(followed(name, source), name, seed, options)
+    work.origin = _origin(name, batch, seed, options)
+    wanted = device_of(device)
+    return work if wanted == work.device else work.to(wanted)
+
+
 def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:
     """How to load it again; None where an option is no plain data, which a file could hold."""
     try:
@@ -74,6 +86,8 @@ def models() -> tuple[str, ...]:
 def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
     from . import zoo
 
+    if unknown := options.keys() - {"trained"}:
+        raise WorkloadError(f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained.")
     with ExitStack() as stack:
         parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
     return Workload(
@@ -94,9 +108,12 @@ def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], 
 
 
 def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
-    with _current_folder_importable(), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        made = _imported(name)(**options)
+    with _current_folder_importable():
+        return _made_by(imported(name), name, seed, options)
+
+
+def _made_by(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Workload:
+    made = _answer_of(function, name, seed, options)
     if isinstance(made, Workload):
         return made
     if isinstance(made, tuple) and len(made) == 2:
@@ -104,26 +121,27 @@ def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
     raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
 
 
+def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Any:
+    """What a function of the user's own returns; what it raises is described by its name and its options."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return function(**options)
+        except PaifuserError:
+            raise
+        except Exception as error:
+            given = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
+            reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+            raise WorkloadError(f"{name!r} fails when called{given or ' without options'} ({reason}); correct it.") from error
+
+
 def _data_of(name: str, seed: int) -> tuple[Any, Any]:
     """Train and test batches from a function."""
-    with _current_folder_importable(), torch.random.fork_rng():
-        torch.manual_seed(seed)
-        made = _imported(name)()
+    with _current_folder_importable():
+        made = _answer_of(imported(name), name, seed, {})
     if isinstance(made, tuple) and len(made) == 2:
         return made
     raise WorkloadError(f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, and to judge by.")
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {first_line(error)}"
-        raise UnknownModelError(f"{name!r} cannot be imported ({reason}); give package.module:function.") from error
-    if not callable(found):
-        raise UnknownModelError(f"{name!r} is a {type(found).__name__}, not a function; give package.module:function.")
-    return found  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -147,10 +165,22 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = AutoModel.from_config(config).eval()
-            inputs = _transformers_inputs(model, batch)
-    except (ValueError, KeyError) as error:
+            inputs = _inputs_or_advice(model, name, batch)
+    except PaifuserError:
+        raise
+    except Exception as error:  # it checks options by whatever their use raises
         raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
     return Workload(model, inputs, name=name)
+
+
+def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
+    try:
+        return _transformers_inputs(model, batch)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UnknownModelError(
+            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and inputs yourself, and use "
+            f"Workload(model, inputs)."
+        ) from error
 
 
 def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
@@ -161,7 +191,7 @@ def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
         height, width = size if isinstance(size, list | tuple) else (size, size)
         return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
     if key != "input_ids":
-        raise ValueError(f"it reads {key!r}; build the inputs yourself and use Workload(model, inputs).")
+        raise ValueError(f"it reads {key!r}")
     length = min(128, getattr(config, "max_position_embeddings", None) or 128)
     ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
     inputs = {key: ids, "attention_mask": torch.ones_like(ids)}

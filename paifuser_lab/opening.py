@@ -24,6 +24,7 @@ def load(
     weights: str | Path | None = None,
     device: str | None = None,
     work: Workload | None = None,
+    trust: bool = False,
     **options: Any,
 ) -> Workload:
     """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`; or from a folder.
@@ -34,7 +35,15 @@ def load(
     A folder that `variant.save` wrote gives the compressed model, engine and all, with the original's inputs, data and metric; the
     original is built by the name that the folder holds, or is `work`. A name of the zoo is never a folder: write `./resnet18`.
     `Variant.load(folder)` gives it with its recipe and its original, for comparisons.
+
+    A function that you name is called. One that a folder names is code that a file chose: it is called with `trust=True`, or where
+    its module was already yours (see the module `trust`).
     """
+    if not isinstance(name, str | Path):
+        raise WorkloadError(
+            f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a model is wrapped: "
+            f"lab.Workload(model, inputs)."
+        )
     if not _means_folder(name):
         if work is not None:
             raise WorkloadError(
@@ -43,7 +52,9 @@ def load(
         return load_by_name(str(name), weights=weights, **_given(batch=batch, seed=seed, device=device), **options)
     if weights is not None:
         raise FileError(f"{name} has weights of its own; leave `weights` out, or load the original by its name.")
-    return Variant.load(name, work, trained=False, **_given(batch=batch, seed=seed, device=device), **options).workload
+    return Variant.load(
+        name, work, trained=False, trust=trust, **_given(batch=batch, seed=seed, device=device), **options
+    ).workload
 
 
 def _given(**chosen: Any) -> dict[str, Any]:

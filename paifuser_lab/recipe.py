@@ -39,6 +39,10 @@ class Recipe:
     ) -> None:
         if isinstance(steps, str | dict):
             raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
+        if not isinstance(steps, Iterable):
+            raise RecipeError(f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}]).")
+        if not isinstance(workload, str | None):
+            raise RecipeError(f"The workload of a recipe is a name, and not a {type(workload).__name__}; give work.name.")
         self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
         self.workload = _checked_name(workload)
         self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
@@ -156,6 +160,17 @@ class Recipe:
         return f"Recipe({self.label})"
 
 
+def checked_recipe(given: object) -> Recipe:
+    """The recipe that a tool was handed; steps that are not yet one are refused with how to make one of them."""
+    if isinstance(given, Recipe):
+        return given
+    short = isinstance(given, str | list | dict | Step) and len(repr(given)) < MOST_QUOTED
+    steps = "[…]" if not short else repr(given) if isinstance(given, list) else f"[{given!r}]"
+    raise RecipeError(
+        f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}), or lab.Recipe.load(file) for one that was saved."
+    )
+
+
 def _texts(recipe: Recipe) -> list[str]:
     return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
 
@@ -221,16 +236,6 @@ def _check_frame(data: Any, lines: Lines, text: str) -> None:
         raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
     if "steps" not in data or not isinstance(data["steps"], list | None):
         raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
-
-
-def checked_recipe(given: Any) -> Recipe:
-    """A recipe that a tool was handed; steps alone, or the name of a file, are none."""
-    if isinstance(given, Recipe):
-        return given
-    if isinstance(given, list | tuple):
-        raise RecipeError("A list of steps is no recipe; wrap it: lab.Recipe(steps).")
-    kind = repr(given) if isinstance(given, str) and len(given) < MOST_QUOTED else f"A {type(given).__name__}"
-    raise RecipeError(f"{kind} is no recipe; give lab.Recipe([...]), or lab.Recipe.load(file) for one that was saved.")
 
 
 def _checked_name(workload: str | None) -> str | None:

@@ -27,11 +27,11 @@ from .locate import has_nan
 from .measure import output_error
 from .progress import progress
 from .quantized import QuantizedLayer
-from .recipe import Recipe
+from .recipe import Recipe, checked_recipe
 from .records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
 from .steps import Draft, Step
 from .weights import answer_hash, parameter_count, weights_bytes, weights_hash
-from .workload import Workload, outside_inference, running
+from .workload import Workload, outside_inference, running, workload_of
 
 MOST_KEPT = 12
 SHARE_OF_MEMORY = 0.2  # of the machine's, for what is kept
@@ -105,17 +105,20 @@ class Variant:
 
     @classmethod
     @outside_inference
-    def load(cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, **chosen: Any) -> Variant:
+    def load(
+        cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, trust: bool = False, **chosen: Any
+    ) -> Variant:
         """The variant that a folder holds: of `work` where it is given, else of the original built by the name in the folder.
 
-        Nothing in the folder is executed: the code is the original's, which is built by its name (`package.module:function` is
-        imported and called), and that of the steps. With `trained=False` the original is not trained, and is no baseline.
+        Nothing in the folder is executed: the code is the original's and that of the steps. An original that the folder names as
+        `package.module:function` is imported and called only with `trust=True`, or where the module `trust` allows it without.
+        With `trained=False` the original is not trained, and is no baseline.
         `chosen` is what `lab.load` takes: batch, seed, device, and options of the original.
         """
         if work is not None and chosen:
             raise WorkloadError(f"{', '.join(chosen)} belongs to the original, which was given; leave it out.")
         found = read_folder(folder)
-        original = work or original_of(found, trained=trained, **chosen)
+        original = workload_of(work) if work is not None else original_of(found, trained=trained, trust=trust, **chosen)
         if work is None and trained and weights_hash(original.model) != found.saved.original_hash:
             raise FileError(
                 f"{folder} was made from other weights than {original.name} has here; give the original, which comparisons need: "
@@ -163,6 +166,7 @@ def apply(work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | N
 
     A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied again it goes on from there.
     """
+    work, recipe = workload_of(work), checked_recipe(recipe)
     reference = work.output()
     keys = _prefix_keys(work, recipe, reference)
     done, variant = _longest_kept(work.variants, keys)
@@ -195,12 +199,16 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     except PaifuserError:
         raise
     except Exception as problem:
-        raise StepError(
-            f"{_told(step, before)}: {type(problem).__name__}: {first_line(problem)}; nothing was changed."
-        ) from problem
+        raise StepError(f"{_told(step, before)}: {_reason(problem, before.module)}; nothing was changed.") from problem
     report = StepReport(step=step.label, seconds=time.perf_counter() - began, relative_error=error, notes=tuple(draft.notes))
     remembered = (*before.remembered, draft.remembered)
     return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report), remembered)
+
+
+def _reason(problem: Exception, module: nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return "it is scripted or traced, and its layers cannot be changed any more (give the model that it was made from)"
+    return f"{type(problem).__name__}: {first_line(problem)}"
 
 
 def _told(step: Step, before: Variant) -> str:

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ._files import file_exists, replacing
-from .errors import FileError, first_line
+from .errors import FileError, WorkloadError, first_line
 
 OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")  # as safetensors spells what the system said
 
 
 def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
     """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal models, to the bit."""
-    state = model.state_dict() if isinstance(model, nn.Module) else model
+    state = _state_of(model) if isinstance(model, nn.Module) else model
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name]
@@ -40,7 +40,7 @@ def answer_hash(output: Any) -> str:
 
 def weights_bytes(model: nn.Module) -> int:
     """How many bytes the weights and buffers take, what is shared counted once."""
-    kept, _ = _without_aliases(model.state_dict())
+    kept, _ = _without_aliases(_state_of(model))
     return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
 
 
@@ -57,7 +57,7 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
     """Write the weights as safetensors, with their hash inside; tied weights are stored once and stay tied."""
-    state = model.state_dict()
+    state = _state_of(model)
     kept, aliases = _without_aliases(state)
     metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}
     with replacing(path) as temporary:
@@ -87,6 +87,24 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     _check_fits(model, loaded, path.name)
     model.load_state_dict(loaded)
+
+
+def _state_of(model: nn.Module) -> dict[str, Tensor]:
+    """Every weight and buffer by name, each of which can be read, hashed and written."""
+    state = model.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or value.is_quantized:
+            kind = "quantized tensor" if isinstance(value, Tensor) else f"{type(value).__name__}, not a tensor"
+            raise WorkloadError(
+                f"'{name}' of the {type(model).__name__} is a {kind}, as layers of torch.ao.quantization pack their weights, and "
+                f"cannot be hashed or saved; give the model as it was before, and round it with the step 'precision'."
+            )
+        if value.layout is not torch.strided:
+            raise WorkloadError(
+                f"'{name}' of the {type(model).__name__} is a sparse tensor ({value.layout}), which cannot be hashed or saved; "
+                f"make it dense with .to_dense()."
+            )
+    return state
 
 
 def _bytes(tensor: Tensor) -> bytes | memoryview:

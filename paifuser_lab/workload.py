@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
@@ -99,6 +100,7 @@ class Workload:
         self.applied: tuple[Options, ...] = ()  # the steps that a recipe changed the model by, where one did
         self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
         _check_names(self)
+        _check_runs_live(self)
         _check_materialised(self)
         _check_inputs(self)
 
@@ -124,6 +126,7 @@ class Workload:
                 output = inputs(self.model)
             except Exception as error:
                 raise _forward_error(self, error) from error
+            _check_plain(self.name, output)
             if has_nan(output):
                 layer = first_nan(self.model, lambda: self.inputs.clone()(self.model))
                 raise ForwardError(
@@ -190,13 +193,17 @@ class Derived(Protocol):
 
 
 def workload_of(subject: Workload | Derived) -> Workload:
-    """The workload that a tool was handed, or the one that what it was handed makes; a bare model is none."""
+    """The workload that a tool was handed, or the one that what it was handed makes; a bare model is none.
+
+    Every public function that takes a workload begins with it.
+    """
     if isinstance(subject, Workload):
         return subject
-    if isinstance(subject, nn.Module) or not hasattr(subject, "workload"):
+    made = None if isinstance(subject, nn.Module) else getattr(subject, "workload", None)
+    if not isinstance(made, Workload):
         kind = type(subject).__name__
         raise WorkloadError(f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or lab.load(name).")
-    return subject.workload
+    return made
 
 
 # What was called under torch.inference_mode() and makes models or needs gradients: what it makes is to be trained and changed later.
@@ -272,6 +279,14 @@ def _check_names(work: Workload) -> None:
             raise WorkloadError(f"{work.name}: the name {name!r} cannot be written into a file; name that layer otherwise.")
 
 
+def _check_runs_live(work: Workload) -> None:
+    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode, and its layers are gone."""
+    if any(isinstance(module, GraphModule) and "eval" in vars(module) for module in work.model.modules()):
+        raise WorkloadError(
+            f"{work.name} was made by torch.export, which fixes its mode and leaves no layers; give the model that was exported."
+        )
+
+
 def _check_materialised(work: Workload) -> None:
     for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
         if is_lazy(tensor):
@@ -290,6 +305,14 @@ def _check_inputs(work: Workload) -> None:
             )
         if tensor.device != work.device:
             raise WorkloadError(f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of them.")
+
+
+def _check_plain(name: str, output: Any) -> None:
+    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
+        raise WorkloadError(
+            f"{name} answers with a nested tensor, whose values cannot be compared; let its forward return a padded one "
+            f"(torch.nested.to_padded_tensor)."
+        )
 
 
 def _forward_error(work: Workload, error: Exception) -> ForwardError:

@@ -50,6 +50,7 @@ FLOORS = [
     {"cores"},
     {"host", "devices"},
     {"records"},
+    {"trust"},
     {"arguments", "progress", "ticking", "terminal", "_files", "_assets", "_yaml"},
     {"errors"},
 ]

@@ -247,8 +247,8 @@ def test_a_new_choice_takes_what_could_be_redone_away():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ("fold", r"'fold' is no recipe; give lab\.Recipe"),
-        (["fold"], r"A list of steps is no recipe; wrap it: lab\.Recipe\(steps\)"),
+        ("fold", r"A str is no recipe; write lab\.Recipe\(\['fold'\]\)"),
+        (["fold"], r"A list is no recipe; write lab\.Recipe\(\['fold'\]\)"),
         ({"fold": {}}, "A dict is no recipe"),
         (None, "A NoneType is no recipe"),
         ("x" * 300, "A str is no recipe"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..records import ChannelGroup, Coupling, Member
-from ..workload import Inputs, Workload
+from ..workload import Inputs, Workload, workload_of
 from .atoms import Atoms, Numbers, Span
 from .space import Space
 from .tracing import trace
@@ -59,6 +59,7 @@ def couple(model: nn.Module, inputs: Inputs) -> Structure:
 
 def channel_groups(work: Workload) -> Coupling:
     """Every group of channels of a workload's model, to be looked at before anything is cut."""
+    work = workload_of(work)
     return couple(work.model, work.inputs).record(work.name)
 
 

@@ -9,10 +9,11 @@ from typing import Any
 from .. import zoo
 from .._files import check_size, file_exists, folder_exists
 from ..errors import FileError, PaifuserError, RecipeError
-from ..loading import load
+from ..loading import load_named_in_file
 from ..recipe import Recipe
 from ..records import Manifest, Origin, SavedModel
 from ..steps import step_names
+from ..trust import check_named_in_file
 from ..workload import Workload
 from .writing import MANIFEST, RECIPE, STRUCTURE, VERSION, WEIGHTS, sha256
 
@@ -61,20 +62,34 @@ def read_folder(path: str | Path) -> SavedFolder:
 
 
 def original_of(
-    found: SavedFolder, *, trained: bool, batch: int | None = None, seed: int | None = None, device: str = "cpu", **options: Any
+    found: SavedFolder,
+    *,
+    trained: bool,
+    trust: bool = False,
+    batch: int | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    **options: Any,
 ) -> Workload:
-    """The workload that the model was made from, by the name in its folder; where `trained` is False, nothing is trained for it."""
+    """The workload that the model was made from, by the name in its folder, which is followed as the module `trust` allows.
+
+    Where `trained` is False, nothing is trained for it.
+    """
     origin = found.saved.origin or _by_recipe(found)
+    if not trust:
+        check_named_in_file(origin.name, origin.options, found.path)
     given = {**_own_options(found, origin, options), **options}
     if not trained and origin.name in zoo.names():
         given["trained"] = False
     try:
-        return load(
+        return load_named_in_file(
             origin.name,
+            found.path,
+            trust=trust,
             batch=origin.batch if batch is None else batch,
             seed=origin.seed if seed is None else seed,
             device=device,
-            **given,
+            options=given,
         )
     except PaifuserError as error:
         raise FileError(f"{found.path} was made from {origin.name!r}, which cannot be had here: {error} {GIVE}") from error

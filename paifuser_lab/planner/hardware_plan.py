@@ -20,7 +20,7 @@ from ..graph import observe
 from ..machine import hardware, thread_choices
 from ..recipe import Recipe
 from ..records import Comparison, Hardware, Measurement
-from ..workload import Workload, running
+from ..workload import Workload, running, workload_of
 
 WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
 LEAST_INT8_ERROR = 0.01  # int8 is not even tried where less is allowed
@@ -36,6 +36,7 @@ def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engi
     decides from the hardware's figures alone), `engines` which back ends may be taken.
     """
     check_seconds(seconds)
+    work = workload_of(work)
     machine = hardware()
     allowed = _allowed(engines)
     folding = _fold(work)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
@@ -140,5 +140,11 @@ def _weights_by_layer(model: nn.Module) -> dict[str, int]:
     """Parameters and buffers, each with the first layer that has it."""
     found: dict[str, int] = defaultdict(int)
     for name, weight in (*model.named_parameters(), *model.named_buffers()):
-        found[name.rpartition(".")[0]] += weight.nbytes
+        found[name.rpartition(".")[0]] += _bytes_of(weight)
     return dict(found)
+
+
+def _bytes_of(weight: Tensor) -> int:
+    if weight.layout is torch.sparse_coo:  # torch leaves it to the asker what to count
+        return weight._values().nbytes + weight._indices().nbytes
+    return weight.nbytes

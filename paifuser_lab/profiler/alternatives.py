@@ -47,6 +47,8 @@ def try_alternatives(
     model: nn.Module, seen: Operators, own_ms: dict[str, float], machine: Hardware
 ) -> dict[str, tuple[Alternative, ...]]:
     """Try the steps that could help on the layers that take most time, for a few seconds at most."""
+    if isinstance(model, torch.jit.ScriptModule):  # its layers are compiled and do not run alone
+        return {}
     groups = _equal_layers(model, seen)
     spent = {key: sum(own_ms.get(layer, 0.0) for layer in layers) for key, layers in groups.items()}
     found: dict[str, tuple[Alternative, ...]] = {}

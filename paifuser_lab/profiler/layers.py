@@ -69,6 +69,8 @@ def profile_in_turn(
     check_count("runs", runs)
     check_seconds(seconds)
     check_threads(threads)
+    if not isinstance(subjects, Sequence):
+        raise MeasureError(f"profile_in_turn takes a list of workloads and not a {type(subjects).__name__}; one is for profile.")
     if backward:
         for subject in subjects:
             _check_gradients(workload_of(subject))

@@ -25,7 +25,7 @@ from .conversion import counting
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
 from .neighbours import outlets
-from .placing import Calibration, place, reasons_against, seen
+from .placing import Calibration, place, reasons_against, seen, sharers
 from .remembering import norms_of, place_again, remembered_of
 from .tensor import Int8Tensor
 
@@ -50,4 +50,5 @@ __all__ = [
     "reasons_against",
     "remembered_of",
     "seen",
+    "sharers",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,16 +48,26 @@ def seen(work: Workload, model: nn.Module) -> Graph:
 def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
     """The chosen layers that cannot have their format, and why."""
     found: dict[str, str] = {}
-    owners = Counter(id(weight) for module in model.modules() for weight in module.parameters(recurse=False))
+    owners = sharers(model)
     for layer, name in chosen.items():
         module = model.get_submodule(layer)
         reason = obstacle(module, name)
-        if reason is None and any(owners[id(weight)] > 1 for weight in module.parameters(recurse=False)):
-            reason = "another layer shares its weight"
+        others = [one for weight in module.parameters(recurse=False) for one in owners[id(weight)] if one != layer]
+        if reason is None and others:
+            reason = f"it shares its weight with '{others[0]}'; leave both as they are, or give each a weight of its own"
         if reason is None and not graph.entries[layer]:
             reason = "it is never called: its weight is read by the layer around it, or it does not run on the example inputs"
         if reason is not None:
             found[layer] = reason
+    return found
+
+
+def sharers(model: nn.Module) -> dict[int, list[str]]:
+    """The layers that each weight belongs to, by the weight's id; where it is tied, these are several."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for layer, module in model.named_modules():
+        for weight in module.parameters(recurse=False):
+            found[id(weight)].append(layer)
     return found
 
 

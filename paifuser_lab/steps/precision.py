@@ -23,6 +23,7 @@ from ..quantized import (
     place_again,
     possible,
     remembered_of,
+    sharers,
 )
 from .step import Draft, Step, matching, parts
 
@@ -107,6 +108,7 @@ class Precision(Step):
     def _convert_floats(self, draft: Draft, chosen: dict[str, str]) -> None:
         original = _format_of(draft.module)
         surrounding = self.default if self.default in CONVERTED else original
+        _check_shared(draft.module, chosen, surrounding, original)
         regions = list(_regions(draft.module, "", chosen, surrounding))
         parts_apart = {layer: draft.module.get_submodule(layer) for layer, _ in regions}
         if surrounding != original:
@@ -116,6 +118,19 @@ class Precision(Step):
         if surrounding == self.default or chosen:
             whole = f"the whole model in {surrounding}" if surrounding == self.default else f"the model in {original}"
             draft.notes.append(whole + (f", {len(chosen)} layers chosen apart in {len(regions)} regions" if chosen else ""))
+
+
+def _check_shared(model: nn.Module, chosen: dict[str, str], surrounding: str, original: str) -> None:
+    """A weight is stored once: layers that share it cannot have it in two formats (under autocast it stays as it was)."""
+    names = {layer: chosen.get(layer, surrounding) for layer, _ in model.named_modules()}
+    stored = {layer: original if name in AUTOCAST else name for layer, name in names.items()}
+    for first, *others in sharers(model).values():
+        for other in others:
+            if stored[other] != stored[first]:
+                raise StepError(
+                    f"layers '{first}' and '{other}' share a weight, which would be in {stored[first]} and {stored[other]}; "
+                    f"choose one format for both."
+                )
 
 
 def _format_of(module: nn.Module) -> str:

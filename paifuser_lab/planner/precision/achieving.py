@@ -21,7 +21,7 @@ from ...progress import progress
 from ...records import Achieved, Agreement, Allocation, AllocationPoint
 from ...variant import Variant, apply
 from ...weights import weights_bytes
-from ...workload import Workload, running
+from ...workload import Workload, running, workload_of
 from .losses import error_of_output, losses, rise
 from .planning import recipe_of_point
 
@@ -41,6 +41,7 @@ def achieved(
 
     The record that comes back holds it beside what was predicted, and how far the two agree; `uniform` measures those too, all or some.
     """
+    work = workload_of(work)
     if work.name != allocation.workload:
         raise WorkloadError(f"the allocation was made for {allocation.workload}, and this is {work.name}; plan this one.")
     asked = [allocation.points[place] for place in _places(allocation, points)] + _uniform(allocation, uniform)

@@ -13,7 +13,7 @@ from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
 from ...saliency import sensitivity as judged
 from ...weights import weights_hash
-from ...workload import Workload
+from ...workload import Workload, workload_of
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
 from .latency import Stop
@@ -43,6 +43,7 @@ def plan_precision(
     the layers are judged first; `seconds` is for that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once
     all layers are timed has the points that were found until then.
     """
+    work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
     names = _checked(formats)
     _check_belongs(work, sensitivity)

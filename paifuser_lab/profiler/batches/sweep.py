@@ -21,7 +21,7 @@ from ...progress import Progress, progress
 from ...records import BatchRow, BatchSweep, readable_bytes
 from ...records.batch_sweep import readable_rate
 from ...weights import weights_bytes
-from ...workload import Workload, running
+from ...workload import Workload, running, workload_of
 from . import plan
 from .inputs import example_batch, first_of, repeated
 from .memory_limit import bytes_of, is_out_of_memory, release, safe_limit
@@ -49,6 +49,7 @@ def batch_size(
     free. Batches are made by repeating the example inputs: every tensor whose first dimension is that of the first tensor.
     When interrupted, what was measured until then is kept.
     """
+    work = workload_of(work)
     _check(most=most, plateau=plateau, seconds=seconds, threads=threads)
     weights = weights_bytes(work.model)
     limit = safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)

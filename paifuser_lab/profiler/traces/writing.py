@@ -21,7 +21,7 @@ from ...errors import FileError, MeasureError
 from ...locate import watching
 from ...progress import progress
 from ...records import TraceSummary
-from ...workload import Workload, running
+from ...workload import Workload, running, workload_of
 from .reading import read_as
 
 ENDINGS = (".json", ".json.gz")
@@ -34,6 +34,7 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
     `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file that TensorBoard's profiler plugin shows. One run goes
     before, untraced. When it is interrupted, the runs that were finished are kept.
     """
+    work = workload_of(work)
     if runs < 1:
         raise MeasureError(f"{runs} runs leave nothing to trace; ask for 1 or more.")
     target = _target(Path(path), work.name)
