@@ -19,9 +19,9 @@ from ..records import Fusion, FusionMap
 from ..records.fusion_map import Standing
 from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
-from .blocks import Rewriting, rewrite
+from .blocks import FusedBlock, Rewriting, make_original, rewrite
 from .judging import Judge, Times, Verdict
-from .layers import make_apart, make_fused
+from .layers import FusedLayer, kind_of, make_apart, make_fused
 from .places import Place, find_places
 from .scouting import scout
 
@@ -66,7 +66,11 @@ def fusions(subject: Workload | Derived, *, should_stop: Callable[[], bool] = la
 
 
 def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable[[], bool] = lambda: False) -> Fused:
-    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first."""
+    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first.
+
+    What runs as one already stays so, unless it is switched off.
+    """
+    kept = take_apart(model)
     inputs = work.inputs.clone()
     call = lambda: inputs.clone()(model)
     with running(model):
@@ -74,7 +78,7 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
         fold(model, folded)
         found = find_places(model, scout(model, call))
         layers = [place.layer for place in found.places if place.can_be]
-        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers)
+        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers) | kept
         for layer in layers:
             make_fused(model.get_submodule(layer))
         with progress("fusing", len(layers)) as shown:
@@ -93,8 +97,17 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
     return Fused(found_map, folded, fused, blocks)
 
 
+def take_apart(model: nn.Module) -> set[str]:
+    """Let nothing of a model run as one any more; the names of the places that did."""
+    parts = [(name, one) for name, one in model.named_modules() if isinstance(one, FusedLayer | FusedBlock)]
+    for _, one in parts:
+        (make_apart if isinstance(one, FusedLayer) else make_original)(one)
+    return {name for name, one in parts if kind_of(one)}
+
+
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
-    """Let the same places run as one; nothing is measured."""
+    """Let the same places run as one, and no others; nothing is measured."""
+    take_apart(model)
     names = {name for name, _ in model.named_modules()}
     known = [*(name for pair in remembered["folded"] for name in pair), *remembered["layers"], *remembered["blocks"]]
     if missing := [name for name in known if name not in names]:
