@@ -210,7 +210,9 @@ def test_what_a_plan_says_of_inductor_follows_from_the_device(
     recipe, _ = plan(small(), on=there)
     assert recipe.steps[-1].name == ("eager" if reason else "inductor") and reason in recipe.steps[-1].why
     only_fuse, _ = plan(small(), on=there, engines=["inductor"])
-    assert ("backend" in [step.kind for step in only_fuse.steps]) == (not reason), "an engine that may not be taken is not planned"
+    assert ("backend" in [step.kind for step in only_fuse.steps]) == (not reason), (
+        "an engine that may not be taken is not planned"
+    )
 
 
 def test_a_real_plan_is_measured_and_can_be_applied() -> None:

@@ -58,7 +58,7 @@ class Fuse(Step):
         """Find the places, try them, and let those run as one that gain by it."""
         done = fuse(draft.module, draft.work, _choice_of((*draft.earlier, self)), draft.should_stop)
         draft.remembered = done.remembered
-        draft.notes.append(done.fusions.summary.rstrip("."))
+        draft.notes += [done.fusions.summary.rstrip("."), *done.fusions.notes]
         if packed := packed_bytes(draft.module):
             draft.notes.append(f"weights packed for the processor take {readable_bytes(packed)} beside the weights")
         if done.folded:
@@ -95,7 +95,11 @@ def _choice_of(steps: Iterable[Step]) -> Choice:
     def picked(places: list[str]) -> tuple[set[str], set[str], set[str]]:
         wanted, off, on = set[str](), set[str](), set[str]()
         for step in switches:
-            named, newly_off, newly_on = (_picked(_named(step.layers), places), _picked(step.off, places), _picked(step.on, places))
+            named, newly_off, newly_on = (
+                _picked(_named(step.layers), places),
+                _picked(step.off, places),
+                _picked(step.on, places),
+            )
             wanted |= _picked(step.layers, places)
             off = (off - named - newly_on) | newly_off
             on = (on | newly_on) - newly_off
