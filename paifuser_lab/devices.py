@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from .errors import MeasureError
 from .records import Accelerator, Ceiling
 
-
 LEAST_OF_TRITON = (7, 0)  # the compute capability that Inductor asks for on CUDA
 
 

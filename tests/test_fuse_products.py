@@ -19,6 +19,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.fusing import judging
 from paifuser_lab.fusing.product_call import run_product, ways_for
 from paifuser_lab.records import FusionMap
+from paifuser_lab.widgets.wire import packed_fusions
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
@@ -234,6 +235,7 @@ def test_a_map_without_places_says_why_and_is_printed_drawn_and_shown(run: Any) 
         assert "no layer and no matrix product of this model" in text and "inductor" in text
     assert len(found.frame) == 0 and "speedup" in found.frame.columns
     assert lab.figure(found) is not None and lab.show(found) is not None
+    assert packed_fusions(found)["notes"] == list(found.notes) and packed_fusions(found)["layers"] == []
     assert found.at("x") is None and found.summary.startswith("0 of 0 places")
 
 

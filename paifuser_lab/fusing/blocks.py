@@ -61,6 +61,11 @@ class Rewriting:
         return cls(Form.of_data(data["form"]), tuple(joined), data["takes"], products)
 
     @property
+    def calls(self) -> list[Joined | Product]:
+        """Every call that swallows what follows it."""
+        return [*self.joined, *self.products]
+
+    @property
     def data(self) -> dict[str, Any]:
         """The rewriting as plain data."""
         joined = [{**vars(one), "swallowed": list(one.swallowed)} for one in self.joined]
@@ -71,7 +76,7 @@ class Rewriting:
 def rewritten(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
     """A block's forward, of which this is the graph, as a function of the block, its tensors, and what is added to its answer."""
     nodes = {node.name: node for node in graph.nodes}
-    needed = [name for one in (*how.joined, *how.products) for name in (one.call, *one.swallowed)]
+    needed = [name for one in how.calls for name in (one.call, *one.swallowed)]
     needed += [*([how.takes] if how.takes else []), *(name for one in how.products for name in one.needed)]
     if missing := [name for name in needed if name not in nodes]:
         raise StepError(f"its forward has no '{missing[0]}', which it had when it was fused")
@@ -222,7 +227,7 @@ def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
     """A block as it is, by what its graph calls."""
     called = {node.name: str(node.target) for node in graph.nodes if node.op == "call_module"}
     fused = {called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called}
-    swallowed = {called[name] for one in (*how.joined, *how.products) for name in one.swallowed if name in called}
+    swallowed = {called[name] for one in how.calls for name in one.swallowed if name in called}
     return seen_of(block, set(called.values()), fused, swallowed)
 
 

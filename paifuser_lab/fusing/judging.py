@@ -159,7 +159,7 @@ class Judge:
     def _judge_product(self, name: str, product: Product, values: dict[str, Tensor]) -> None:
         """A product that a block calls as a function, on what it is given."""
         self._stop_if_asked()
-        given = x, matrix, bias, added = product.values(values)
+        given = product.values(values)
         verdict = self.verdicts[name] = Verdict()
         verdict.reason = misfit(*given, kind=product.kind)
         if verdict.reason:
@@ -167,6 +167,7 @@ class Judge:
         how: Any = {"kind": product.kind, "activation": product.activation}
         apart = partial(composed, *given, **how)
         verdict.answer_bytes = apart().nbytes
+        x, _, bias, added = given
         ways = ways_for(x, has_bias=bias is not None or added is not None, activation=product.activation)
         calls = {way: partial(run_product, *given, **how, way=way) for way in ways}
         gaps = {way: self._gap(apart, call, x.dtype) for way, call in calls.items()}

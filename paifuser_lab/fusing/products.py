@@ -43,7 +43,8 @@ class Product:
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Product:
         """A product from plain data."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        return cls(**given)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class Product:
     def swallow(self, graph: fx.Graph, nodes: dict[str, fx.Node]) -> None:
         """Put one call where the last of what it swallows was."""
         call, swallowed = nodes[self.call], [nodes[name] for name in self.swallowed]
-        how = {"kind": self.kind, "activation": self.activation, "way": self.way}
+        how: dict[str, Any] = {"kind": self.kind, "activation": self.activation, "way": self.way}
         with graph.inserting_before(swallowed[-1]):
             made = graph.call_function(run_product, self.values(nodes), how)
         swallowed[-1].replace_all_uses_with(made)
@@ -143,5 +144,5 @@ def _added(follower: Follower, last: fx.Node) -> fx.Node | float | None:
         return None
     if reader.args[0] is not last and follower.writes(reader):
         return None
-    other: Any = others[0]
+    other: fx.Node | float = others[0]  # type: ignore[assignment]
     return other
