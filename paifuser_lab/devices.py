@@ -13,6 +13,8 @@ from typing import Literal, NamedTuple
 from .errors import MeasureError
 from .records import Accelerator, Ceiling
 
+LEAST_OF_TRITON = (7, 0)  # the compute capability that Inductor asks for on CUDA
+
 
 class Published(NamedTuple):
     """A device and where its figures are printed."""
@@ -114,6 +116,19 @@ def find_device(name: str) -> Published:
         if _plain(key) == wanted:
             return published
     raise MeasureError(f"PAIFUSER_HARDWARE names {name!r}, which is unknown; use one of {', '.join(DEVICES)}, or unset it.")
+
+
+def inductor_obstacle(device: Accelerator) -> str:
+    """Why torch.compile's Inductor does not compile for a device; '' where it does."""
+    if device.kind != "cuda":
+        return (
+            f"Inductor does not compile for {device.name}, an {device.kind.upper()}: its code is for CPUs and CUDA; "
+            f"PyTorch runs it operator by operator, and its maker's compiler takes an exported ONNX file"
+        )
+    if device.compute_capability is not None and device.compute_capability < LEAST_OF_TRITON:
+        own, least = (".".join(map(str, one)) for one in (device.compute_capability, LEAST_OF_TRITON))
+        return f"Inductor does not compile for {device.name} of compute capability {own}: its Triton code asks for {least}"
+    return ""
 
 
 def _plain(name: str) -> str:

@@ -7,10 +7,13 @@ torch.nn.utils.fusion for the arithmetic.
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
@@ -56,7 +59,24 @@ def fold(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> None:
 def _folded(layer: nn.Module, norm: nn.Module) -> nn.Module:
     if isinstance(layer, nn.Linear):
         return fuse_linear_bn_eval(layer, _with_scale(norm))  # type: ignore[arg-type]
-    return fuse_conv_bn_eval(layer, norm, transpose="Transpose" in type(layer).__name__)  # type: ignore[arg-type,type-var]
+    if isinstance(layer, nn.modules.conv._ConvTransposeNd):
+        return _folded_transposed(layer, norm)
+    return fuse_conv_bn_eval(layer, norm)  # type: ignore[arg-type,type-var]
+
+
+def _folded_transposed(layer: nn.modules.conv._ConvTransposeNd, norm: Any) -> nn.Module:
+    """The same for a weight that is [in, out / groups, …], which torch folds only where there is one group."""
+    made, groups = copy.deepcopy(layer), layer.groups
+    with torch.no_grad():
+        scale = torch.rsqrt(norm.running_var + norm.eps)
+        scale = scale if norm.weight is None else scale * norm.weight
+        offset = norm.running_mean if layer.bias is None else norm.running_mean - layer.bias
+        shift = -offset * scale if norm.bias is None else norm.bias - offset * scale
+        of_inputs = scale.reshape(groups, 1, -1).expand(-1, layer.in_channels // groups, -1).flatten(0, 1)
+        weight = layer.weight * of_inputs.reshape(*layer.weight.shape[:2], *[1] * (layer.weight.dim() - 2))
+        made.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
+        made.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
+    return made
 
 
 def _with_scale(norm: nn.Module) -> nn.Module:
@@ -108,8 +128,6 @@ def _shape_obstacle(model: nn.Module, graph: Graph, layer: str, norm: Operation)
     maker = graph.maker(norm.reads[0])
     rank = len(maker.shapes[0]) if maker else 0
     module = model.get_submodule(layer)
-    if "Transpose" in type(module).__name__ and getattr(module, "groups", 1) > 1:
-        return f"'{layer}' is transposed and in groups, which torch's folding does not know"
     expected = 2 if isinstance(module, nn.Linear) else len(getattr(module, "kernel_size", ())) + 2
     return None if rank == expected else f"the channels of '{layer}' are not the dimension that it normalises"
 

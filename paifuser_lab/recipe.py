@@ -130,8 +130,9 @@ class Recipe:
         """The recipe with a step where it belongs: joined to the one of its kind where the two are one, before whatever is last."""
         new = _step_of(step, "the step")
         steps = list(self.steps)
-        for index, old in enumerate(steps):
-            if old.kind == new.kind and (joined := old.joined(new)) is not None:
+        alike = [index for index, old in enumerate(steps) if old.kind == new.kind]
+        for index in alike[-1:] if new.is_late else alike:  # of late steps each stands over those before it
+            if (joined := steps[index].joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
         place = len(steps) - sum(_order(one) > _order(new) for one in steps)

@@ -188,7 +188,7 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     step = recipe.steps[-1]
     began = time.perf_counter()
     draft = Draft(before.work, before.module if step.leaves_module else copy.deepcopy(before.module).eval())
-    draft.should_stop = should_stop or draft.should_stop
+    draft.should_stop, draft.earlier = should_stop or draft.should_stop, recipe.steps[:-1]
     try:
         step.apply(draft)
         error = _check(step, before, draft, reference)

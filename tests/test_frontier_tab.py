@@ -151,6 +151,16 @@ def test_what_nobody_can_look_at_is_refused(bench):
 # Its points.
 
 
+def test_an_empty_recipe_has_chosen_no_point_although_all_its_layers_are_in_fp32(bench):
+    bench.allocation = planned()
+    assert not bench.recipe.steps and not bench.allocation.points[1].recipe_steps
+    assert bench.state["allocated"] is None
+    ask(bench, do="allocate", point=0)
+    assert bench.state["allocated"] == 0
+    bench.session.undo()
+    assert bench.state["allocated"] is None
+
+
 def test_a_click_on_a_point_is_the_recipe_and_undo_takes_it_back(bench):
     bench.recipe = lab.Recipe(["fold", {"precision": {"layers": {"head": "fp16"}}}])
     bench.allocation = planned()

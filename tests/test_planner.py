@@ -185,6 +185,36 @@ def test_a_named_device_gets_a_plan_of_its_own_with_reasons(
     assert lab.plan(small(), max_error=1e-4).label == "fold batch-norm → channels last → inductor"
 
 
+@pytest.mark.parametrize("device", [key for key, one in DEVICES.items() if one.device.kind != "cuda"])
+def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paifuser_lab import machine as machines
+
+    monkeypatch.setattr(machines, "_this_machine", lambda refresh: machine())
+    monkeypatch.setenv("PAIFUSER_HARDWARE", device)
+    recipe = lab.plan(small())
+    assert [step.kind for step in recipe.steps] == ["fold", "precision", "backend"]
+    assert recipe.steps[-1].name == "eager"
+    assert f"Inductor does not compile for {DEVICES[device].device.name}, an NPU" in recipe.explain()
+    assert "fuses" not in recipe.explain() and "channels-last" not in recipe.explain()
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "reason"),
+    [("cuda", (7, 0), ""), ("cuda", None, ""), ("cuda", (6, 1), "compute capability 6.1"), ("npu", None, "an NPU")],
+)
+def test_what_a_plan_says_of_inductor_follows_from_the_device(
+    kind: Any, capability: tuple[int, int] | None, reason: str, plan: Any
+) -> None:
+    device = DEVICES["V100"].device.model_copy(update={"name": "device x", "kind": kind, "compute_capability": capability})
+    there = machine().model_copy(update={"source": "published", "accelerators": (device,)})
+    recipe, _ = plan(small(), on=there)
+    assert recipe.steps[-1].name == ("eager" if reason else "inductor") and reason in recipe.steps[-1].why
+    only_fuse, _ = plan(small(), on=there, engines=["inductor"])
+    assert ("backend" in [step.kind for step in only_fuse.steps]) == (not reason), (
+        "an engine that may not be taken is not planned"
+    )
+
+
 def test_a_real_plan_is_measured_and_can_be_applied() -> None:
     work = lab.load("resnet18-tiny")
     recipe = lab.plan(work, seconds=1, engines=("eager", "onnxruntime"))

@@ -67,7 +67,8 @@ test("the summary counts what runs as one, what could, what would be slower and 
   assert.ok(fusionSummary(timed, asTimed).includes(" · the whole model 9 → 8 ms · "));
   assert.ok(!fusionSummary(timed, new Set(["body.0.conv"])).includes("whole model"), "it was timed otherwise");
   assert.ok(fusionSummary(table, new Set(["body.0.conv"])).includes("which costs 0.250 ms"));
-  assert.ok(fusionSummary(unpackedFusion({ ...packed, layers: [] }), new Set()).startsWith("No layers"));
+  const none = fusionSummary(unpackedFusion({ ...packed, layers: [], notes: ["not fused: conv2d"] }), new Set());
+  assert.ok(none.startsWith("No layers") && none.endsWith(" · not fused: conv2d"));
 });
 
 test("a filter finds layers, patterns and what runs; sorting puts unknown numbers last", () => {

@@ -10,7 +10,7 @@ import { float32s, spelledOut } from "./unpack.js";
  * @typedef {{ index: number, place: string, layers: string[], where: string, names: string[], pattern: string, runs: string, standing: string, reason: string,
  *   apartMs: number, fusedMs: number, speedup: number, savedBytes: number, error: number, canSwitch: boolean }} FusedPlace
  *   `where` is the path that all its layers share, `names` what each adds to it
- * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
+ * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, notes: string[], places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
  */
 
 /** What the trait `data` holds; `{}` is a map that nobody has made yet. @param {any} data @returns {FusionTable} */
@@ -25,7 +25,7 @@ export function unpackedFusion(data) {
   }));
   const longestMs = Math.max(0, ...places.flatMap((one) => [one.apartMs, one.fusedMs]).filter((ms) => ms > 0));
   const placeOf = new Map(places.flatMap((one) => one.layers.map((layer) => [layer, one])));
-  return { isKnown, title: data?.title ?? "", machine: data?.machine ?? "", whole: data?.whole ?? "", places, placeOf, longestMs };
+  return { isKnown, title: data?.title ?? "", machine: data?.machine ?? "", whole: data?.whole ?? "", notes: data?.notes ?? [], places, placeOf, longestMs };
 }
 
 /** What all paths begin with, up to a dot, and the rest of each. @param {string[]} layers @returns {{ where: string, names: string[] }} */
@@ -111,7 +111,7 @@ export function placeSentence(one, isOn) {
 /** How many places stand how, and what those that run as one save. @param {FusionTable} table @param {Set<string>} on */
 export function fusionSummary(table, on) {
   const { places } = table;
-  if (!places.length) return "No layers of this model follow each other in a way that could run as one.";
+  if (!places.length) return ["No layers of this model follow each other in a way that could run as one.", ...table.notes].join(" · ");
   const [fused, off] = [places.filter((one) => on.has(one.place)), places.filter((one) => !on.has(one.place))];
   const left = off.filter(canGain);
   const [slower, apart] = [off.filter(isSlower).length, off.filter((one) => !one.canSwitch).length];

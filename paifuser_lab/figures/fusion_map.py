@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from matplotlib.patches import Rectangle
 
 from ..records import Fusion, FusionMap
@@ -15,21 +17,24 @@ MS, SPEED = 5.9, WIDTH - MARGIN  # where columns end
 TOP = 0.46
 BAR = 0.1
 TINY = 6.8
+NOTE, LINE = 110, 0.18  # letters of a line of notes, and its inches
 
 
 def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
     """Two bars a place: grey apart, coloured as one; what stays apart is grey, and says why."""
     places = found.fusions[:SHOWN]
     left_out = len(found.fusions) - len(places)
-    sheet = Sheet(
-        f"{found.workload} on {found.machine}: {found.summary}", height=TOP + PLACE * (len(places) + bool(left_out)), dark=dark
-    )
+    notes = [line for note in found.notes for line in wrap(note, NOTE)]
+    below = TOP + PLACE * (len(places) + bool(left_out))
+    sheet = Sheet(f"{found.workload} on {found.machine}: {found.summary}", height=below + LINE * len(notes), dark=dark)
     _draw_head(sheet)
     longest = max((ms for one in places for ms in (one.apart_ms, one.fused_ms) if ms), default=1.0)
     for place, one in enumerate(places):
         _draw_place(sheet, one, TOP + PLACE * place, longest)
     if left_out:
         sheet.write(MARGIN, TOP + PLACE * len(places), f"{left_out} more left out", colour=sheet.theme.soft)
+    for index, line in enumerate(notes):
+        sheet.write(MARGIN, below + LINE * index, line, size=SMALL, colour=sheet.theme.soft)
     return sheet.drawing
 
 

@@ -4,6 +4,8 @@ mapping      find, try, choose, write down; the same again from what was written
 scouting     how a model's parts are called, seen in one run
 tracing      a block's own forward as a graph
 following    what follows a layer in it: a sum, an activation
+products     matrix products that a block calls as functions, and what follows them
+product_call such a product with what follows it in one call
 places       where a layer and what follows it could be one
 judging      each place on the inputs that it really gets, both ways
 layers       the layer that does what follows it too

@@ -20,6 +20,7 @@ from .composing import is_composed
 from .following import Chain
 from .form import Form
 from .layers import kind_of
+from .products import Product
 from .seen import Seen, is_still, seen_of
 from .tracing import traced
 
@@ -50,30 +51,41 @@ class Rewriting:
     form: Form
     joined: tuple[Joined, ...]
     takes: str = ""
+    products: tuple[Product, ...] = ()
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Rewriting:
         """A rewriting from plain data."""
         joined = (Joined(one["call"], tuple(one["swallowed"]), one["residual"], one["activation"]) for one in data["joined"])
-        return cls(Form.of_data(data["form"]), tuple(joined), data["takes"])
+        products = tuple(Product.of_data(one) for one in data.get("products", ()))
+        return cls(Form.of_data(data["form"]), tuple(joined), data["takes"], products)
+
+    @property
+    def calls(self) -> list[Joined | Product]:
+        """Every call that swallows what follows it."""
+        return [*self.joined, *self.products]
 
     @property
     def data(self) -> dict[str, Any]:
         """The rewriting as plain data."""
         joined = [{**vars(one), "swallowed": list(one.swallowed)} for one in self.joined]
-        return {"form": self.form.data, "joined": joined, "takes": self.takes}
+        products = {"products": [one.data for one in self.products]} if self.products else {}
+        return {"form": self.form.data, "joined": joined, "takes": self.takes, **products}
 
 
 def rewritten(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
     """A block's forward, of which this is the graph, as a function of the block, its tensors, and what is added to its answer."""
     nodes = {node.name: node for node in graph.nodes}
-    needed = [name for one in how.joined for name in (one.call, *one.swallowed)] + ([how.takes] if how.takes else [])
+    needed = [name for one in how.calls for name in (one.call, *one.swallowed)]
+    needed += [*([how.takes] if how.takes else []), *(name for one in how.products for name in one.needed)]
     if missing := [name for name in needed if name not in nodes]:
         raise StepError(f"its forward has no '{missing[0]}', which it had when it was fused")
     if how.takes:
         _take(graph, nodes[how.takes])
     for one in how.joined:
         _swallow(block, graph, nodes, one)
+    for product in how.products:
+        product.swallow(graph, nodes)
     graph.lint()
     code = graph.python_code("self")
     space = dict(code.globals)
@@ -215,8 +227,14 @@ def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
     """A block as it is, by what its graph calls."""
     called = {node.name: str(node.target) for node in graph.nodes if node.op == "call_module"}
     fused = {called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called}
-    swallowed = {called[name] for one in how.joined for name in one.swallowed if name in called}
+    swallowed = {called[name] for one in how.calls for name in one.swallowed if name in called}
     return seen_of(block, set(called.values()), fused, swallowed)
+
+
+def products_in(block: nn.Module) -> tuple[Product, ...]:
+    """The products that run as one in a rewritten block; none in another."""
+    how: Rewriting | None = block.__dict__.get("_rewriting")
+    return how.products if how else ()
 
 
 def make_original(block: nn.Module) -> None:

@@ -58,9 +58,9 @@ class Follower:
         summed, other, reason = self._summed(call)
         if summed and other:
             yield from self._activated(call, summed, other)
-            yield Chain(call, summed, other, reaches_end=_ends(self._passed((call, *summed))[-1]))
+            yield Chain(call, summed, other, reaches_end=_ends(self.passed((call, *summed))[-1]))
         yield from self._activated(call, (), None)
-        after = self._passed((call,))[-1]
+        after = self.passed((call,))[-1]
         yield Chain(call, reason=reason, reaches_end=_ends(after))
 
     def take(self, chain: Chain) -> None:
@@ -68,18 +68,18 @@ class Follower:
         self.taken |= set(chain.swallowed)
 
     def _activated(self, call: fx.Node, before: tuple[fx.Node, ...], residual: fx.Node | None) -> Iterator[Chain]:
-        passed = self._passed((call, *before))
-        reader = self._reader(passed[-1])
+        passed = self.passed((call, *before))
+        reader = self.reader(passed[-1])
         name = activation_of(reader, self.block) if reader is not None else None
-        if reader is None or not name or reader in self.taken or self._has_hooks(reader):
+        if reader is None or not name or reader in self.taken or self.has_hooks(reader):
             return
         modules = (str(reader.target),) if reader.op == "call_module" else ()
         yield Chain(call, (*passed[1:], reader), residual, name, modules)
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
         """The sum that a layer's answer goes into, and its other operand; or why there is none that could be one with it."""
-        passed = self._passed((call,))
-        last, reader = passed[-1], self._reader(passed[-1])
+        passed = self.passed((call,))
+        last, reader = passed[-1], self.reader(passed[-1])
         if reader is None:
             is_joinable = any(one.target in SUMS or activation_of(one, self.block) for one in last.users)
             return (), None, USED_ELSEWHERE if is_joinable else ""
@@ -94,23 +94,33 @@ class Follower:
             return (), None, "something is written in place between the layer and the sum"
         return (*passed[1:], reader), others[0], ""
 
-    def _passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
+    def passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
         """These nodes and the parts after them that only hand on what they are given."""
-        while (reader := self._reader(nodes[-1])) is not None and self._hands_on(reader):
+        while (reader := self.reader(nodes[-1])) is not None and self._hands_on(reader):
             nodes = (*nodes, reader)
         return nodes
 
     def _hands_on(self, node: fx.Node) -> bool:
         if node.op == "call_module":
-            return node.target in self.passing and not self._has_hooks(node)
+            return node.target in self.passing and not self.has_hooks(node)
         return node.target in DROPOUTS and node.kwargs.get("training", None) is False
 
-    def _has_hooks(self, node: fx.Node) -> bool:
+    def has_hooks(self, node: fx.Node) -> bool:
+        """Whether a node calls a part that something is called before or after."""
         return node.op == "call_module" and has_hooks(self.block.get_submodule(str(node.target)))
 
-    def _reader(self, node: fx.Node) -> fx.Node | None:
+    def reader(self, node: fx.Node) -> fx.Node | None:
+        """Who reads a node, where that is one."""
         readers = list(node.users)
         return readers[0] if len(readers) == 1 else None
+
+    def writes(self, node: fx.Node) -> bool:
+        """Whether a node may change a tensor that it is given."""
+        return _writes(node, self.block)
+
+    def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
+        """Whether somebody else may write into a tensor between a call and the last of what it swallows."""
+        return any(self.writes(one) for one in self._between(call, swallowed[-1]) if one not in swallowed) if swallowed else False
 
     def _between(self, first: fx.Node, last: fx.Node) -> list[fx.Node]:
         nodes = list(self.graph.nodes)

@@ -22,8 +22,12 @@ from .blocks import FusedBlock, Rewriting, make_original, rewrite
 from .composing import composing
 from .layers import FusedLayer, make_fused
 from .places import Found, Place, View
+from .product_call import composed, misfit, run_product, ways_for
+from .products import Product
 from .ways import ways_of
 
+TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
+HALVES = (torch.bfloat16, torch.float16)
 SLOW = 1.0  # seconds of a call of the whole model, which is then not timed
 SECONDS = 0.03  # for each way of a place, its twins together
 MOST_COPIES, COLD_BYTES = 8, 32 << 20  # of a layer that is timed: with as many others its weight is no longer in a core's cache
@@ -60,9 +64,9 @@ class Judge:
     def run(self, call: Callable[[], Any]) -> dict[str, Verdict]:
         """Watch a run; the verdict of each place that can be one."""
         given: list[Any] = []
-        alone = {place.layer: place for place in self.found.places if place.can_be and not place.joined}
-        joined = {place.layer: place.block for place in self.found.places if place.joined}
-        blocks = set(joined.values())
+        alone = {place.layer: place for place in self.found.places if place.can_be and not place.is_in_block}
+        joined = {place.layer for place in self.found.places if place.joined}
+        blocks = {place.block for place in self.found.places if place.is_in_block}
 
         def enter(layer: str, args: Any, kwargs: Any) -> None:
             if self.inputs is not None and layer in joined:
@@ -93,15 +97,19 @@ class Judge:
     def _judge_block(self, view: View, args: Any, kwargs: Any, answer: Any) -> None:
         """The places of a block one by one, and then the block with all of them."""
         block = self.model.get_submodule(view.block)
-        places = [place for place in self.found.places if place.joined and place.block == view.block]
-        values = _Values(block, view.graph, {place.joined.residual for place in places if place.joined})
+        places = [place for place in self.found.places if place.is_in_block and place.block == view.block]
+        wanted = {place.joined.residual for place in places if place.joined}
+        wanted |= {name for place in places if place.product for name in place.product.needed}
+        values = _Values(block, view.graph, wanted)
         self.inputs = {}
         with composing():
             values.run(*_cloned(view.form.taken_from(*_as_hooked(block, args, kwargs)) or []))
         inputs, self.inputs = self.inputs, None
         for place in places:
-            assert place.joined is not None
-            self._judge(place, inputs[place.layer], values.kept.get(place.joined.residual))
+            if place.product is not None:
+                self._judge_product(place.layer, place.product, values.kept)
+            elif place.joined is not None:
+                self._judge(place, inputs[place.layer], values.kept.get(place.joined.residual))
         reason = self._gap(lambda: answer, lambda: block(*args, **kwargs))[1]
         for place in places:
             verdict = self.verdicts[place.layer]
@@ -148,10 +156,40 @@ class Judge:
             rewrite(self.model.get_submodule(block), how)
         return made
 
-    def _judge(self, place: Place, x: Tensor, residual: Tensor | None) -> None:
-        """A place on what it is given."""
+    def _judge_product(self, name: str, product: Product, values: dict[str, Tensor]) -> None:
+        """A product that a block calls as a function, on what it is given."""
+        self._stop_if_asked()
+        given = product.values(values)
+        verdict = self.verdicts[name] = Verdict()
+        verdict.reason = misfit(*given, kind=product.kind)
+        if verdict.reason:
+            return
+        how: Any = {"kind": product.kind, "activation": product.activation}
+        apart = partial(composed, *given, **how)
+        verdict.answer_bytes = apart().nbytes
+        x, _, bias, added = given
+        ways = ways_for(x, has_bias=bias is not None or added is not None, activation=product.activation)
+        calls = {way: partial(run_product, *given, **how, way=way) for way in ways}
+        gaps = {way: self._gap(apart, call, x.dtype) for way, call in calls.items()}
+        right = {way: call for way, call in calls.items() if not gaps[way][1]}
+        if right:
+            shapes = tuple((tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one for one in given)
+            key = "product", *how.values(), shapes, str(x.dtype), str(x.device), torch.get_num_threads()
+            if not right.keys() <= self.times.get(key, {}).keys():
+                self.times[key] = timed({APART: apart, **right}, x.device)
+            taken = self.times[key]
+            verdict.way = self.found.ways[name] = min(right, key=taken.__getitem__)
+            verdict.apart_ms, verdict.fused_ms = taken[APART], taken[verdict.way]
+        verdict.error, verdict.reason = gaps[verdict.way or next(iter(gaps))]
+        self.shown.advance(doing=name)
+
+    def _stop_if_asked(self) -> None:
         if self.should_stop():
             raise StoppedError("was stopped while places were timed; those that were are not timed again.")
+
+    def _judge(self, place: Place, x: Tensor, residual: Tensor | None) -> None:
+        """A place on what it is given."""
+        self._stop_if_asked()
         layer = self.model.get_submodule(place.layer)
         assert isinstance(layer, FusedLayer)
 
@@ -185,15 +223,18 @@ class Judge:
         whole = sum(one.nbytes for one in self.model.parameters())
         return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // max(1, layer.weight.nbytes)))
 
-    def _gap(self, wanted: Callable[[], Any], got: Callable[[], Any]) -> tuple[float | None, str]:
-        """How far two answers are apart, and what is wrong with that."""
+    def _gap(
+        self, wanted: Callable[[], Any], got: Callable[[], Any], dtype: torch.dtype | None = None
+    ) -> tuple[float | None, str]:
+        """How far two answers are apart, and what is wrong with that; more is allowed in 16 bits."""
+        allowed = max(self.tolerance, TOLERANCE_OF_HALVES) if dtype in HALVES else self.tolerance
         try:
             error = output_error(wanted(), got())[0]
         except MeasureError as problem:
             return None, str(problem).rstrip(".")
         except RuntimeError as problem:  # an operator does not take it
             return None, f"what would run in its stead fails ({first_line(problem)[:120]})"
-        return error, "" if error <= self.tolerance else f"its answer differs by {error:.1e}"
+        return error, "" if error <= allowed else f"its answer differs by {error:.1e}"
 
 
 def _in_rotation(calls: Sequence[Callable[..., Tensor]], given: tuple[Any, ...]) -> Callable[[], Tensor]:

@@ -19,13 +19,13 @@ from ..records import Fusion, FusionMap
 from ..records.fusion_map import Standing
 from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
-from .blocks import Rewriting, rewrite
-from .judging import Judge, Times, Verdict
-from .layers import make_apart, make_fused
+from .blocks import FusedBlock, Rewriting, make_original, products_in, rewrite
+from .judging import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Judge, Times, Verdict
+from .layers import FusedLayer, kind_of, make_apart, make_fused
 from .places import Place, find_places
+from .products import place_name
 from .scouting import scout
 
-TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
 Picked = Callable[[list[str]], set[str]]  # some of the places
 
 
@@ -66,7 +66,11 @@ def fusions(subject: Workload | Derived, *, should_stop: Callable[[], bool] = la
 
 
 def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable[[], bool] = lambda: False) -> Fused:
-    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first."""
+    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first.
+
+    What runs as one already stays so, unless it is switched off.
+    """
+    kept = take_apart(model)
     inputs = work.inputs.clone()
     call = lambda: inputs.clone()(model)
     with running(model):
@@ -74,8 +78,9 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
         fold(model, folded)
         found = find_places(model, scout(model, call))
         layers = [place.layer for place in found.places if place.can_be]
-        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers)
-        for layer in layers:
+        wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers) | kept
+        own = [place.layer for place in found.places if place.can_be and place.product is None]
+        for layer in own:
             make_fused(model.get_submodule(layer))
         with progress("fusing", len(layers)) as shown:
             judge = Judge(model, found, _tolerance(model), shown, _times_of(work), should_stop)
@@ -84,17 +89,34 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
     norms = dict(folded)
     told = [_told(place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places]
     fused = {one.place: one.runs for one in told if one.standing == "fused"}
-    for layer in set(layers) - set(fused):
+    for layer in set(own) - set(fused):
         make_apart(model.get_submodule(layer))
     blocks = judge.rewrite(fused)
     with running(model):
         apart_ms, fused_ms = judge.whole(call, work.device, fused) or (None, None)
-    found_map = FusionMap(workload=work.name, machine=_machine(work), fusions=tuple(told), apart_ms=apart_ms, fused_ms=fused_ms)
-    return Fused(found_map, folded, fused, blocks)
+    found_map = FusionMap(
+        workload=work.name,
+        machine=_machine(work),
+        fusions=tuple(told),
+        notes=tuple(found.notes),
+        apart_ms=apart_ms,
+        fused_ms=fused_ms,
+    )
+    return Fused(found_map, folded, {layer: way for layer, way in fused.items() if layer in own}, blocks)
+
+
+def take_apart(model: nn.Module) -> set[str]:
+    """Let nothing of a model run as one any more; the names of the places that did."""
+    parts = [(name, one) for name, one in model.named_modules() if isinstance(one, FusedLayer | FusedBlock)]
+    products = {place_name(name, one) for name, part in parts for one in products_in(part)}
+    for _, one in parts:
+        (make_apart if isinstance(one, FusedLayer) else make_original)(one)
+    return products | {name for name, one in parts if kind_of(one)}
 
 
 def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
-    """Let the same places run as one; nothing is measured."""
+    """Let the same places run as one, and no others; nothing is measured."""
+    take_apart(model)
     names = {name for name, _ in model.named_modules()}
     known = [*(name for pair in remembered["folded"] for name in pair), *remembered["layers"], *remembered["blocks"]]
     if missing := [name for name in known if name not in names]:
@@ -115,7 +137,9 @@ def _told(
     parts = [place.kind, *(["batch-norm"] if place.layer in norms else []), *(["residual"] if place.has_residual else [])]
     parts += [] if place.activation == NONE else [place.activation]
     seen = verdict or Verdict()
-    passes = place.has_residual + (place.activation != NONE)
+    has_added = place.product is not None and place.product.added is not None
+    parts[1:1] = ["sum"] if has_added else []
+    passes = place.has_residual + has_added + (place.activation != NONE)
     own = tuple(one for one in (norms.get(place.layer),) if one)
     return Fusion(
         layers=(place.layer, *own, *(one for one in place.modules if one not in own)),
@@ -156,8 +180,7 @@ def _times_of(work: Workload) -> Times:
 
 
 def _tolerance(model: nn.Module) -> float:
-    halves = (torch.bfloat16, torch.float16)
-    return TOLERANCE_OF_HALVES if any(one.dtype in halves for one in model.parameters()) else TOLERANCE
+    return TOLERANCE_OF_HALVES if any(one.dtype in HALVES for one in model.parameters()) else TOLERANCE
 
 
 def _machine(work: Workload) -> str:

@@ -20,13 +20,14 @@ ops = torch.ops.mkldnn
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
     """What it is called where there is an operator; else ''. A sum can only be followed by relu, that of a linear layer by nothing."""
-    if not torch._C._has_mkldnn or not _computes_in(dtype) or activation not in ACTIVATIONS:
+    if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
         return ""
     after_sums = (NONE,) if isinstance(layer, nn.Linear) else (NONE, "relu")
     return "oneDNN" if not has_residual or activation in after_sums else ""
 
 
-def _computes_in(dtype: torch.dtype) -> bool:
+def computes_in(dtype: torch.dtype) -> bool:
+    """Whether its operators take this number format on this processor."""
     if dtype is torch.bfloat16:
         return bool(ops._is_mkldnn_bf16_supported())
     return dtype is torch.float32

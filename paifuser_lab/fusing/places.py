@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx, nn
 
@@ -14,11 +14,14 @@ from .blocks import Joined, Rewriting
 from .following import Chain, Follower, hands_on, has_hooks
 from .form import Form
 from .layers import kind_of, obstacle
+from .products import Product, functional_convolutions, place_name, products_of
 from .scouting import Sight
+from .seen import apart_kind
 from .tracing import traced
 from .ways import ways_of
 
 WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
+INSTEAD = "the step backend: {name: inductor} fuses functions, too"
 STAYS = "what follows stays apart"
 LIKE_A_LAYER = (nn.modules.conv._ConvNd, nn.Linear, QuantizedLayer)
 
@@ -36,6 +39,12 @@ class Place:
     modules: tuple[str, ...] = ()  # parts whose work is done with the layer's
     reason: str = ""  # why it stays as it is, or why what follows does
     can_be: bool = True
+    product: Product | None = None  # where it is no layer but a product that the block calls as a function
+
+    @property
+    def is_in_block(self) -> bool:
+        """Whether the block runs otherwise for it."""
+        return self.joined is not None or self.product is not None
 
     @property
     def has_residual(self) -> bool:
@@ -45,7 +54,8 @@ class Place:
     @property
     def activation(self) -> str:
         """What it ends in."""
-        return self.joined.activation if self.joined else "none"
+        found = self.joined or self.product
+        return found.activation if found else NONE
 
 
 @dataclass(frozen=True)
@@ -63,16 +73,22 @@ class Found:
 
     places: list[Place] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what is not fused although it might look so
+    ways: dict[str, str] = field(default_factory=dict)  # of the products, once they are judged
 
     def rewritings(self, fused: Collection[str]) -> dict[str, Rewriting]:
         """How each block is to run when these places are fused."""
         made: dict[str, Rewriting] = {}
-        chosen = [place for place in self.places if place.joined and place.layer in fused]
+        chosen = [place for place in self.places if place.is_in_block and place.layer in fused]
         for block, view in self.views.items():
             joined = tuple(place.joined for place in chosen if place.joined and place.block == block)
             takes = next((place.inner_call for place in chosen if place.inner_call and place.inner == block), "")
-            if joined or takes:
-                made[block] = Rewriting(view.form, joined, takes)
+            products = tuple(
+                replace(place.product, way=self.ways.get(place.layer, ""))
+                for place in chosen if place.product and place.block == block
+            )  # fmt: skip
+            if joined or takes or products:
+                made[block] = Rewriting(view.form, joined, takes, products)
         return made
 
 
@@ -100,12 +116,47 @@ class _Search:
             mine = [layer for layer, home in homes.items() if home == block and layer not in ends]
             mine += [layer for layer, home in ends.items() if _around(self.model, home) == block]
             places |= {place.layer: place for place in self._places(block, mine, ends)}
+        places |= {place.layer: place for place in self._products()}
         order = {layer: place for place, layer in enumerate(self.sight.order)}
-        ordered = sorted(places.values(), key=lambda place: order.get(place.layer, len(order)))
-        return Found(ordered, self._views(ordered))
+        ordered = sorted(places.values(), key=lambda place: order.get(place.block if place.product else place.layer, len(order)))
+        return Found(ordered, self._views(ordered), self._notes(ordered))
+
+    def _products(self) -> Iterator[Place]:
+        """The products that blocks call as functions, with what follows them."""
+        for block in self._own_blocks():
+            if isinstance(follower := self._follower(block), Follower):
+                for one in products_of(follower):
+                    modules = tuple(_full(block, name) for name in one.modules)
+                    yield Place(place_name(block, one), "matrix product", block, modules=modules, product=one)
+
+    def _own_blocks(self) -> list[str]:
+        """The modules that ran and whose forward somebody wrote: those of torch call no functions that could be fused."""
+        return [
+            name for name, module in self.model.named_modules()
+            if self.sight.calls[name] and not apart_kind(module).__module__.startswith("torch.nn.")
+            and not isinstance(module, QuantizedLayer)
+        ]  # fmt: skip
+
+    def _notes(self, places: list[Place]) -> list[str]:
+        """What is not fused, in sentences: convolutions called as functions; and why, where there is no place at all."""
+        told = []
+        for block in self._own_blocks():
+            follower = self._follower(block)
+            where = f"in the forward of '{block}'" if block else "in the model's own forward"
+            if isinstance(follower, str) and not places:
+                told.append(f"not fused: what is {where}, since {follower}")
+            elif isinstance(follower, Follower) and (names := functional_convolutions(follower)):
+                told.append(
+                    f"not fused: {', '.join(names)} {where}, called as a function; as a layer (nn.Conv2d) it could be one"
+                )
+        if not places:
+            told.append(
+                "no layer and no matrix product of this model is followed by a sum or an activation that could be one with it"
+            )
+        return [f"{one}; {INSTEAD}" for one in told]
 
     def _views(self, places: list[Place]) -> dict[str, View]:
-        swallowing = [place for place in places if place.joined]
+        swallowing = [place for place in places if place.is_in_block]
         blocks = {place.block for place in swallowing} | {place.inner for place in swallowing if place.inner}
         followers = {block: self._follower(block) for block in sorted(blocks)}
         return {block: View(block, one.graph, self.forms[block]) for block, one in followers.items() if isinstance(one, Follower)}

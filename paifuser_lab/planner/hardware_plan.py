@@ -13,13 +13,14 @@ from torch import nn
 
 from ..arguments import check_seconds
 from ..comparison import compare
+from ..devices import inductor_obstacle
 from ..engines import available_engines
 from ..errors import WorkloadError
 from ..folding import plan_fold
 from ..graph import observe
 from ..machine import hardware, thread_choices
 from ..recipe import Recipe
-from ..records import Comparison, Hardware, Measurement
+from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of
 
 WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
@@ -132,18 +133,27 @@ def _by_figures(work: Workload, machine: Hardware, max_error: float, engines: tu
     """The recipe for a device that cannot be timed from here."""
     steps: list[Choice] = []
     target = machine.target
-    if _has_images(work):
+    device = machine.accelerators[0] if machine.accelerators else None
+    if _has_images(work) and (device is None or device.kind == "cuda"):
         steps.append({"layout": {"why": f"matrix units of {machine.name} read images channels-last"}})
     if (half := _half_format(machine, max_error)) is not None:
         rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
         why = f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and {target.fp32_gflops / 1e3:.3g} in fp32"
         steps.append({"precision": {"default": half, "why": why}})
-    if machine.accelerators and "inductor" in engines:
-        steps.append({"backend": {"name": "inductor", "why": f"fuses what lies between the large operators on {machine.name}"}})
-    elif not machine.accelerators and "openvino" in engines:
+    if device is not None:
+        steps += _engine_of(device, engines)
+    elif "openvino" in engines:
         why = "usually the fastest of the engines on an x86 CPU; not measured, since no time was given"
         steps.append({"backend": {"name": "openvino", "why": why}})
     return steps
+
+
+def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
+    """Inductor for a device that it compiles for, else eager PyTorch with the reason; nothing where that may not be taken."""
+    reason = inductor_obstacle(device)
+    name = "eager" if reason else "inductor"
+    why = reason or f"fuses what lies between the large operators on {device.name}"
+    return [{"backend": {"name": name, "why": why}}] if name in engines else []
 
 
 def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:

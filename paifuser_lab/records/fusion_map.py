@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from .record import Record
 from .tables import html_table, text_table
 from .text import counted, readable_bytes
+
+if TYPE_CHECKING:
+    import pandas
 
 Standing = Literal["fused", "slower", "off", "apart"]
 WORDS: dict[Standing, str] = {
@@ -22,7 +25,10 @@ WORDS: dict[Standing, str] = {
 class Fusion(Record):
     """One place: layers that follow each other, and what runs in their stead where they are one."""
 
-    layers: tuple[str, ...] = Field(min_length=1, description="in the order in which they run; the first names the place")
+    layers: tuple[str, ...] = Field(
+        min_length=1,
+        description="in the order in which they run; the first names the place: a layer, or a call in a forward, such as 'matmul()'",
+    )
     pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
     runs: str = Field(
         default="", description="what runs in their stead, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does"
@@ -56,6 +62,7 @@ class FusionMap(Record):
     workload: str
     machine: str = Field(description="where the times were taken, and what what runs was chosen for")
     fusions: tuple[Fusion, ...] = ()
+    notes: tuple[str, ...] = Field(default=(), description="what is not fused, why, and what fuses it")
     apart_ms: float | None = Field(default=None, description="a call of the whole model with every layer apart")
     fused_ms: float | None = Field(default=None, description="one with the fused places as one, timed in turn with the former")
 
@@ -89,6 +96,15 @@ class FusionMap(Record):
         told = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
         return told if self.fused_ms < self.apart_ms else f"{told}, which is no faster"
 
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """A row a place, as plain numbers."""
+        import pandas
+
+        names = [*Fusion.model_fields, "speedup"]
+        rows = [{name: getattr(one, name) for name in names} for one in self.fusions]
+        return pandas.DataFrame(rows, columns=names, index=pandas.Index([one.place for one in self.fusions], name="place"))
+
     def table(self) -> list[dict[str, str]]:
         """A row a place."""
         return [
@@ -105,14 +121,16 @@ class FusionMap(Record):
         ]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT)])
+        return "\n".join([f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT), *self.notes])
 
     def __repr__(self) -> str:
         return f"FusionMap({self.summary})"
 
     def _repr_html_(self) -> str:
         fused = {" + ".join(one.layers) for one in self.fused}
-        return html_table((f"{self.workload}: {self.summary}",), self.table(), _TEXT, lambda row: row["layers"] in fused)
+        return html_table(
+            (f"{self.workload}: {self.summary}", *self.notes), self.table(), _TEXT, lambda row: row["layers"] in fused
+        )
 
 
 _SHORT: dict[Standing, str] = {"slower": "apart as slower", "off": "switched off", "apart": "that cannot be fused"}

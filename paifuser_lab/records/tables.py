@@ -9,7 +9,9 @@ Row = dict[str, str]
 
 
 def text_table(table: list[Row], words: Collection[str]) -> list[str]:
-    """The head and the rows as lines; `words` are the columns that are no numbers."""
+    """The head and the rows as lines, none where there are no rows; `words` are the columns that are no numbers."""
+    if not table:
+        return []
     widths = {key: max(len(key), *(len(row[key]) for row in table)) for key in table[0]}
 
     def line(row: Row) -> str:
@@ -24,7 +26,7 @@ def html_table(
     captions: Iterable[str], table: list[Row], words: Collection[str], is_bold: Callable[[Row], bool] = lambda row: False
 ) -> str:
     """A table with its captions; whatever a model named is text and nothing else."""
-    head = "".join(f'<th style="{_style(key, words)}">{html.escape(key)}</th>' for key in table[0])
+    head = "".join(f'<th style="{_style(key, words)}">{html.escape(key)}</th>' for key in (table[0] if table else ()))
     body = "".join(_html_row(row, words, is_bold=is_bold(row)) for row in table)
     caption = "<br>".join(html.escape(line) for line in captions)
     return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -32,7 +32,8 @@ class Fold(Step):
         plan = plan_fold(draft.module, graph)
         fold(draft.module, plan.pairs)
         draft.remembered = {"pairs": [list(pair) for pair in plan.pairs]}
-        draft.notes.append(f"folded {len(plan.pairs)} batch-norm layers" if plan.pairs else "no batch-norm to fold")
+        none = "no batch-norm could be folded" if plan.kept else "no batch-norm to fold"
+        draft.notes.append(f"folded {len(plan.pairs)} batch-norm layers" if plan.pairs else none)
         draft.notes += [f"batch-norm '{norm}' stays: {reason}" for norm, reason in plan.kept.items()]
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ class Draft:
     threads: int = field(default_factory=torch.get_num_threads)
     notes: list[str] = field(default_factory=list)
     remembered: dict[str, Any] = field(default_factory=dict)  # what the step needs to be done again without choosing; plain data
+    earlier: tuple[Step, ...] = ()  # the recipe's steps that were applied before; known while a step is applied, not when rebuilt
     should_stop: Callable[[], bool] = lambda: False  # what takes long asks now and then, and raises StoppedError
 
     @property

@@ -46,8 +46,11 @@ def point_at(found: Allocation | None, place: Any) -> AllocationPoint:
 
 
 def allocated(state: State) -> int | None:
-    """The place of the point whose formats the recipe has; None where it has others, or nobody has planned."""
-    if state.allocation is None:
+    """The place of the point whose formats the recipe has; None where it has others, is empty, or nobody has planned.
+
+    All layers are in fp32 in an empty recipe, too, but nobody has chosen that.
+    """
+    if state.allocation is None or not len(state.recipe):
         return None
     chosen = [step for step in state.recipe if step.kind == "precision"]
     points = enumerate(state.allocation.everything)

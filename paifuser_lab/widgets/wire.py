@@ -166,6 +166,7 @@ def packed_fusions(found: FusionMap) -> dict[str, Any]:
         "title": f"{found.workload}: what runs as one",
         "machine": found.machine,
         "whole": found.whole,
+        "notes": list(found.notes),
         "layers": [list(one.layers) for one in places],
         "pattern": numbered(one.pattern for one in places),
         "runs": numbered(one.runs for one in places),
