@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from .errors import StepError, first_line
+from .quantized import stored_for_onnx
 from .workload import Inputs
 
 
@@ -21,7 +22,7 @@ def export_onnx(module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bo
     """Write a model as ONNX and give the names of its inputs, in the order of the tensors in `inputs`."""
     shapes = _batch_shapes(inputs) if open_batch else None
     optimize = not any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters())
-    with _quietly(), torch.no_grad():
+    with _quietly(), torch.no_grad(), stored_for_onnx(module):
         try:  # its optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have optimizers of their own
             program = torch.onnx.export(
                 _TensorsOnly(module, inputs), tuple(inputs.tensors), dynamo=True, dynamic_shapes=shapes, verbose=False,

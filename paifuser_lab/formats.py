@@ -56,7 +56,8 @@ class Quantized:
     def dequantized(self) -> Tensor:
         """The numbers that they stand for."""
         rows = self.values.transpose(0, self.channel)
-        grouped = rows.reshape(*self.scales.shape, -1) * self.scales.unsqueeze(-1)
+        floats = rows.to(self.scales.dtype)  # many times faster than a product of int8 and fp32
+        grouped = floats.reshape(*self.scales.shape, -1) * self.scales.unsqueeze(-1)
         return grouped.reshape(rows.shape).transpose(0, self.channel)
 
 

@@ -68,6 +68,28 @@ def bench_precision(
     _show_bench(measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(","))), json)
 
 
+@bench.command("int4")
+def bench_int4(
+    rows: Annotated[list[int] | None, typer.Argument(help="Rows of a call; 1, 8, 32 and 64 where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each number of rows.")] = 30.0,
+    width: Annotated[int, typer.Option(help="Numbers a token.", min=1)] = 768,
+    inner: Annotated[int, typer.Option(help="Numbers a token between a block's last layers.", min=1)] = 2048,
+    blocks: Annotated[int, typer.Option(help="Blocks of seven linear layers.", min=0)] = 12,
+    answers: Annotated[int, typer.Option(help="Answers of the last layer.", min=1)] = 32000,
+    engines: Annotated[str, typer.Option(help="Which engines beside, separated by commas.")] = "onnxruntime,openvino",
+) -> None:
+    """Time the linear layers of a Llama-like model in int4, one token and more at a time, against fp32 and bf16, one thread."""
+    from .int4 import ROWS
+    from .int4 import bench as measure
+
+    beside = tuple(name for name in engines.split(",") if name)
+    measured = measure(
+        tuple(rows or ROWS), seconds=seconds, width=width, inner=inner, blocks=blocks, answers=answers, engines=beside
+    )
+    _show_bench(measured, json)
+
+
 @bench.command("profile")
 def bench_profile(
     names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,

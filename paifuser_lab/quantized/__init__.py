@@ -5,6 +5,9 @@ int8.py           convolution and linear on oneDNN's operators
 on_gpu.py         the same in this project's CUDA kernels
 fp8.py            linear layers that multiply in floating point of eight bits
 weights_only.py   few bits at rest, plain arithmetic
+int4_linear.py    four bits in torch's packed operator, for few rows
+onnx_int4.py      four bits in an ONNX file
+int4_notes.py     which layers of four bits do which
 calibration.py    the range of what a layer is given
 neighbours.py     which layer hands its answer on in int8
 sums/             sums and concatenations of what is in int8
@@ -22,12 +25,14 @@ from .calibration import How, calibrate
 from .choosing import nothing_to_round, possible
 from .compensation import Technique
 from .conversion import counting
+from .int4_notes import int4_notes
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
 from .neighbours import outlets
 from .placing import Calibration, place, reasons_against, seen, sharers
 from .remembering import norms_of, place_again, remembered_of
 from .tensor import Int8Tensor
+from .weights_only import stored_for_onnx
 
 __all__ = [
     "Calibration",
@@ -39,6 +44,7 @@ __all__ = [
     "Technique",
     "calibrate",
     "counting",
+    "int4_notes",
     "norms_of",
     "nothing_to_round",
     "obstacle",
@@ -51,4 +57,5 @@ __all__ = [
     "remembered_of",
     "seen",
     "sharers",
+    "stored_for_onnx",
 ]

@@ -17,6 +17,7 @@ from ..quantized import (
     How,
     QuantizedLayer,
     Technique,
+    int4_notes,
     norms_of,
     nothing_to_round,
     place,
@@ -35,9 +36,10 @@ class Precision(Step):
     """Run the model in one number format, and the layers that match a pattern in another; later patterns win.
 
     The model's inputs and answers keep the type they had: they are converted at its door. In int8 a layer rounds what it is given
-    too, to ranges found on data; values stay int8 between such layers. `int8-weights` and `int4-weights` only store less. In fp8
-    linear layers multiply floating-point numbers of eight bits. Under `amp-bf16` and `amp-fp16` weights stay, and each operator has
-    the format that suits it, as under torch.autocast.
+    too, to ranges found on data; values stay int8 between such layers. `int8-weights` and `int4-weights` round weights alone. On a
+    CPU a linear layer multiplies few rows by the stored integers, which is fast and in bf16; every other call makes the weights anew.
+    In fp8 linear layers multiply floating-point numbers of eight bits. Under `amp-bf16` and `amp-fp16` weights stay, and each
+    operator has the format that suits it, as under torch.autocast.
     """
 
     kind: ClassVar[str] = "precision"
@@ -84,6 +86,7 @@ class Precision(Step):
             calibration = Calibration(self.calibration, self.batches)
             norms = norms_of(draft.module)
             draft.notes += place(draft.work, draft.module, layers, calibration, self.compensate, sums=self.sums == "int8")
+            draft.notes += int4_notes(draft.work, draft.module, layers)
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         elif self.compensate:
             draft.notes.append("no layer is in whole numbers, so there is nothing to make up for")

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..quantized import Calibration, How, norms_of, nothing_to_round, place_again, possible, remembered_of
+from ..quantized import Calibration, How, int4_notes, norms_of, nothing_to_round, place_again, possible, remembered_of
 from ..quantized.learning import Learners, prepare
 from ..quantized.placing import told
 from ..records import counted
@@ -77,6 +77,7 @@ class Qat(TrainingStep):
         draft.notes += [*notes, *_told(learners, layers)]
         self.train(draft, objective, batches.mapped(teacher.teach), before_step=lambda done: self._freeze(learners, done))
         learners.convert()
+        draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
             draft.notes += told(draft.work, draft.module, len(int8), calibration)

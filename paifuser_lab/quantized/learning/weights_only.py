@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..weights_only import WeightsOnly
+from ..weights_only import WeightsOnly, are_few
 from .layer import LearningLayer
 from .straight import instead
 
@@ -20,12 +20,10 @@ class LearningWeights(LearningLayer):
         dtype = given.dtype if given.is_floating_point() else self.weight.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
         made = self.product(given, self.rounded_weight().to(dtype), bias)
-        if self.kind != "Linear" or self.scales.bits < 8:
+        if not are_few(given):
             return made
         live = self.converted()
         assert isinstance(live, WeightsOnly)
-        if not live.has_few_rows(given):
-            return made
         with torch.no_grad():
-            value = live(given.detach())
-        return instead(made, value)
+            value = live(given.detach()) if live.has_few_rows(given) else None
+        return made if value is None else instead(made, value)

@@ -1,0 +1,164 @@
+"""int4-weights on the linear layers of a small Llama-like model, by the number of rows of a call: each way of computing, in turn."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import PaifuserError
+from ..machine import hardware, threads
+from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
+from ..progress import progress
+from ..quantized.weights_only import WeightsOnly
+from ..recipe import Recipe
+from ..records import Record
+from ..variant import apply
+from ..workload import Workload, running
+
+ROWS = (1, 8, 32, 64)
+ENGINES = ("onnxruntime", "openvino")
+EAGER = "eager fp32"
+INT4: dict[str, Any] = {"precision": {"default": "int4-weights"}}
+ALWAYS, NEVER = 2**31, 0  # rows that count as few
+
+
+class Block(nn.Module):
+    """The seven linear layers of a Llama block; of attention there is no more than they do for one token."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        seen = F.rms_norm(tokens, tokens.shape[-1:])
+        tokens = tokens + self.out(torch.sigmoid(self.query(seen) * self.key(seen)) * self.value(seen))
+        seen = F.rms_norm(tokens, tokens.shape[-1:])
+        return tokens + self.down(F.silu(self.gate(seen)) * self.up(seen))
+
+
+class Int4Row(Record):
+    """One way of computing calls of so many rows: its latency, the ratio to eager fp32 in the same rounds, and its error."""
+
+    way: str
+    rows: int
+    ms: float
+    ratio: float
+    interval: tuple[float, float]
+    error: float
+
+
+class Int4Bench(Record):
+    """What `paifuser-lab bench int4` measured."""
+
+    machine: str
+    capability: str  # of torch's own operators: AVX2, AVX512 …
+    parameters: int
+    rows: tuple[Int4Row, ...]
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return (
+            f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on {self.machine} ({self.capability}); "
+            f"× is faster than {EAGER}"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a way, the fastest first, for one number of rows after another."""
+        shown = [
+            {
+                "rows": str(row.rows), "way": row.way, "ms": f"{row.ms:.3g}",
+                "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})", "error": f"{row.error:.1e}",
+            }
+            for row in sorted(self.rows, key=lambda one: (one.rows, one.ms))
+        ]  # fmt: skip
+        failed = [{"rows": "–", "way": way, "ms": "–", "×": "–", "error": why[:60]} for way, why in self.failures.items()]
+        return [*shown, *failed]
+
+
+def stack(width: int, inner: int, blocks: int, answers: int) -> nn.Module:
+    """The linear layers, with one at the end that gives each token's answers, all from one seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(*(Block(width, inner) for _ in range(blocks)), nn.Linear(width, answers, bias=False)).eval()
+
+
+def bench(
+    rows: Sequence[int] = ROWS,
+    *,
+    seconds: float,
+    width: int = 768,
+    inner: int = 2048,
+    blocks: int = 12,
+    answers: int = 32000,
+    engines: Sequence[str] = ENGINES,
+) -> Int4Bench:
+    """Measure each number of rows by itself, all ways of one number in turn and with one thread."""
+    model = stack(width, inner, blocks, answers)
+    found: list[Int4Row] = []
+    failures: dict[str, str] = {}
+    with progress("rows", len(rows)) as shown:
+        for count in rows:
+            given = torch.randn(count, width, generator=torch.Generator().manual_seed(count))
+            with threads(1):
+                found += _measured(Workload(model, given), count, seconds, engines, failures)
+            shown.advance(doing=str(count))
+    return Int4Bench(
+        machine=hardware().label,
+        capability=torch.backends.cpu.get_cpu_capability(),
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        rows=tuple(found),
+        failures=failures,
+    )
+
+
+def _measured(
+    work: Workload, count: int, seconds: float, engines: Sequence[str], failures: dict[str, str]
+) -> Iterator[Int4Row]:
+    inputs = work.inputs
+    ways = {EAGER: work.model, **_ways(work, engines, failures)}
+    with ExitStack() as running_all, torch.no_grad():
+        for model in ways.values():
+            running_all.enter_context(running(model))
+        candidates = [Candidate(name, lambda model=model: inputs(model), 1) for name, model in ways.items()]  # type: ignore[misc]
+        reference = inputs(work.model)
+        errors = {one.name: output_error([reference], [one.call()])[0] for one in candidates}
+        *_, samples = rounds_in_turn(candidates, rounds=60, seconds=seconds)
+    for name, timed in samples.items():
+        ratio, interval = ratio_of_rounds(samples[EAGER], timed)
+        yield Int4Row(way=name, rows=count, ms=timed.median_ms, ratio=ratio, interval=interval, error=errors[name])
+
+
+def _ways(work: Workload, engines: Sequence[str], failures: dict[str, str]) -> dict[str, nn.Module]:
+    """The ways that can be had; an engine that cannot is noted."""
+    live = apply(work, Recipe([INT4])).model
+    ways = {
+        "eager bf16": apply(work, Recipe([{"precision": {"default": "bf16"}}])).model,
+        "int4": live,
+        "int4, always integers": _with_few_rows(live, ALWAYS),
+        "int4, always weights": _with_few_rows(live, NEVER),
+    }
+    for engine in engines:
+        try:
+            ways[f"int4, {engine}"] = apply(work, Recipe([INT4, {"backend": {"name": engine, "threads": 1}}])).model
+        except PaifuserError as error:
+            failures[f"int4, {engine}"] = str(error)
+    return ways
+
+
+def _with_few_rows(model: nn.Module, most: int) -> nn.Module:
+    """A copy whose linear layers take so many rows for few."""
+    copied = copy.deepcopy(model)
+    for layer in copied.modules():
+        if isinstance(layer, WeightsOnly):
+            layer.few_rows = most
+    return copied
