@@ -1,4 +1,4 @@
-"""The experiments behind the README's sentences, how long building takes, and what FLOPs are compared: on small models."""
+"""The experiments behind the README, the bench of building, and FLOPs beside torch's counter."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from paifuser_lab.bench import builds, experiments, flops
+from paifuser_lab.bench.builds import BuildBench
+from paifuser_lab.bench.commands import bench as command
 from paifuser_lab.bench.experiments import EXPERIMENTS, Experiment
+from paifuser_lab.bench.flops import FlopsBench
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.recipe import Recipe
-from paifuser_lab.records import Record
+from paifuser_lab.records import Comparison, Explanation, Measurement, Reason, Record, SideBySide
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -91,11 +94,11 @@ def test_an_experiment_that_is_not_known_is_said():
 )
 def test_an_experiment_puts_its_ways_side_by_side(monkeypatch, tmp_path, name, rows):
     asked = []
-    real = experiments.compare
 
     def without_applying(work, *, seconds, metric=True, **named):
         asked.append(named)
-        return real(work, Recipe([]), rounds=1, seconds=0.1, metric=False)
+        row = Measurement(name="baseline", threads=1)
+        return Comparison(workload=work.name, machine="here", baseline=row.name, rounds=1, rows=(row,))
 
     monkeypatch.setattr(experiments, "compare", without_applying)
     measured = experiments.bench(name, ("resnet18-tiny", "no-such-model"), seconds=0.3)
@@ -106,16 +109,43 @@ def test_an_experiment_puts_its_ways_side_by_side(monkeypatch, tmp_path, name, r
     assert Experiment.load(measured.save(tmp_path / "experiment.json")) == measured
 
 
-def test_promises_stand_beside_what_was_achieved():
+def test_promises_stand_beside_what_was_achieved(monkeypatch):
+    reason = Reason(topic="format", sentence="it is not channels-last", step={"layout": {}}, saves_ms=1.0)
+    explained = Explanation(workload="net", layer="", kind="Net", ms=8.0, share=1.0, reasons=(reason,))
+    monkeypatch.setattr(experiments, "profile", lambda work, seconds: None)
+    monkeypatch.setattr(experiments, "explain", lambda seen: explained)
+    monkeypatch.setattr(
+        experiments,
+        "side_by_side",
+        lambda work, variant, predicted, seconds: SideBySide(
+            before=work.name,
+            after=variant.recipe.label,
+            before_ms=8.0,
+            after_ms=6.5,
+            predicted=predicted,
+            rows=(),
+        ),
+    )
     measured = experiments.bench("promises", ("resnet18-tiny",), seconds=0.3)
-    assert measured.failures == {}
-    assert all(one.predicted is not None for one in measured.promises)
+    assert [(one.after, one.predicted) for one in measured.promises] == [("channels last", reason)]
+    assert "predicted −1.000 ms" in measured.table()[0]["note"]
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "record"),
+    [
+        (["profile", "--flops", "net"], flops, FlopsBench(machine="here", rows=())),
+        (["fuse", "--builds", "net"], builds, BuildBench(machine="here", rounds=1, rows=())),
+    ],
+)
+def test_the_commands_take_a_switch_for_what_is_measured_alone(monkeypatch, tmp_path, words, module, record):
+    monkeypatch.setattr(module, "bench", lambda names: record if names == ("net",) else None)
+    path = tmp_path / "record.json"
+    ended = CliRunner().invoke(command, [*words, "--json", str(path)])
+    assert ended.exit_code == 0, ended.output
+    assert Record.load(path) == record
 
 
 def test_every_experiment_is_named_by_the_command():
-    from typer.testing import CliRunner
-
-    from paifuser_lab.bench.commands import bench as command
-
     told = CliRunner().invoke(command, ["experiment", "--help"], env={"COLUMNS": "200"}).output
     assert all(name in told for name in EXPERIMENTS)

@@ -1,4 +1,4 @@
-"""The README's measured figures are those of the records in docs/measured, and what has no record is not claimed."""
+"""The README's figures are those of docs/measured, and what has no record is not claimed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def block(name: str, folder: Path) -> str:
 
 
 def comparison(**metrics: float) -> Comparison:
-    """A baseline and rows of which each has a metric, and is twice as fast and half as large as the one before."""
+    """A baseline and rows with a metric, each twice as fast and half as large as the one before."""
     names = ["baseline · 1 thread", *metrics]
     values = [0.99, *metrics.values()]
     rows = [
@@ -55,7 +55,14 @@ def comparison(**metrics: float) -> Comparison:
         )
         for place, (name, value) in enumerate(zip(names, values, strict=True))
     ]  # fmt: skip
-    return Comparison(workload="net", machine="here", baseline=names[0], metric_name="accuracy", rounds=3, rows=tuple(rows))
+    return Comparison(
+        workload="net",
+        machine="here",
+        baseline=names[0],
+        metric_name="accuracy",
+        rounds=3,
+        rows=tuple(rows),
+    )
 
 
 def test_the_readme_says_what_the_records_say():
@@ -140,7 +147,15 @@ def test_flops_are_told_beside_the_plain_counters(tmp_path):
 
 def test_promises_and_attention_are_told(tmp_path):
     reason = Reason(topic="format", sentence="it is fp32", step={"layout": {}}, saves_ms=1.1)
-    pair = SideBySide(before="net", after="channels last", before_ms=8.0, after_ms=6.5, speedup=1.06, predicted=reason, rows=())
+    pair = SideBySide(
+        before="net",
+        after="channels last",
+        before_ms=8.0,
+        after_ms=6.5,
+        speedup=1.06,
+        predicted=reason,
+        rows=(),
+    )
     layer = AttentionLayer(layer="a", heads=1, queries=1024, keys=1024, errors=(0.0, 0.1))
     cost = AttentionCost(
         workload="net", machine="here", kind="topk", keeps=(1.0, 0.1), layers=(layer,), errors=(0.0, 0.1), latency_ms=(8.0, 4.0),
@@ -156,7 +171,7 @@ def test_promises_and_attention_are_told(tmp_path):
 def test_comparisons_of_experiments_are_told(tmp_path):
     sums = comparison(**{"sums in fp32": 0.9, "sums in int8": 0.9})
     cut = comparison(**{"25%, repaired": 0.98, "25%, as cut": 0.12})
-    planned = comparison(**{"int8": 0.97, "plan_precision": 0.99})
+    planned = comparison(int8=0.97, plan_precision=0.99)
     for name, one in (("sums", sums), ("cut", cut), ("allocation", planned)):
         Experiment(name=name, machine="here", comparisons=(one,)).save(tmp_path / f"{name}.json")
     assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block("sums", tmp_path)
@@ -169,21 +184,42 @@ def test_peers_are_told_where_they_took_part(tmp_path):
     PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}).save(tmp_path / "prune.json")
     assert "torch-pruning" not in block("prune", tmp_path)
     beside = PruneBench(
-        machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}, peer="torch-pruning", peer_rows=(theirs,)
+        machine="here",
+        ratio=0.5,
+        rows=(ours,),
+        layers_to_seconds={},
+        peer="torch-pruning",
+        peer_rows=(theirs,),
     )
     beside.save(tmp_path / "prune_peer.json")
     assert "failed on 0, refused on 0, timed out on 1." in block("prune", tmp_path)
     traced = TracedModel(
-        workload="net", layers=3, our_seconds=36.0, quadratic_seconds=1.2, peer_seconds=54.0, peer_probes=9, furthest=1.0
+        workload="net",
+        layers=3,
+        our_seconds=36.0,
+        quadratic_seconds=1.2,
+        peer_seconds=54.0,
+        peer_probes=9,
+        furthest=1.0,
     )
     HessianBench(machine="here", models=(traced,)).save(tmp_path / "hessian.json")
     assert "36 s, PyHessian layer by layer 54 s (1.5 ×)" in block("hessian", tmp_path)
 
 
 def test_agreement_and_segmentation_are_told(tmp_path):
-    methods = (Method(name="quadratic", seconds=1.0, samples=3, agreement={"int8": 0.97}), Method(name="ablation", seconds=9.0, samples=3))
+    methods = (
+        Method(name="quadratic", seconds=1.0, samples=3, agreement={"int8": 0.97}),
+        Method(name="ablation", seconds=9.0, samples=3),
+    )
     judged = Sensitivity(
-        workload="net", machine="here", unit="loss", formats=("int8",), method="quadratic", examples=3, rows=(), methods=methods
+        workload="net",
+        machine="here",
+        unit="loss",
+        formats=("int8",),
+        method="quadratic",
+        examples=3,
+        rows=(),
+        methods=methods,
     )
     SensitivityBench(machine="here", records=(judged,)).save(tmp_path / "sensitivity.json")
     assert "`net`: quadratic 0.97 (int8)." in block("sensitivity", tmp_path)

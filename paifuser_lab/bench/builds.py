@@ -1,8 +1,9 @@
-"""What is waited for before the first quick call: our steps and Inductor's compiling, each with an empty cache and with a filled one.
+"""How long building takes, by our steps and by Inductor, with an empty cache and with a filled one.
 
-Every build is a process of its own, so that nothing is left over from the one before: the first with an empty cache folder
-(TORCHINDUCTOR_CACHE_DIR for Inductor, PAIFUSER_CACHE for ours), the second with what the first left there. The two sides take turns.
-Starting Python, importing torch and making the model are not counted.
+Every build is a process of its own, so that nothing is left over from the one before: the first
+with an empty cache folder (TORCHINDUCTOR_CACHE_DIR for Inductor, PAIFUSER_CACHE for ours), the
+second with what the first left there. The two sides take turns. Starting Python, importing torch
+and making the model are not counted.
 """
 
 from __future__ import annotations
@@ -123,7 +124,14 @@ def build_in_child(name: str, side: Side, cache: Path) -> float:
     environment = os.environ | {CACHE[side]: str(cache)}
     command = [sys.executable, "-c", code]
     try:
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        ended = subprocess.run(
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired as error:
         raise MeasureError(f"Building {name} by {side} took more than {PATIENCE_S:.0f} s; nothing is recorded of it.") from error
     answers = [line.removeprefix(ANSWER) for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
@@ -140,4 +148,4 @@ def tell(name: str, side: Side) -> None:
     began = time.perf_counter()
     variant = apply(work, recipe)
     variant.model(*work.inputs.args, **work.inputs.kwargs)
-    print(f"{ANSWER}{time.perf_counter() - began}")
+    sys.stdout.write(f"{ANSWER}{time.perf_counter() - began}\n")

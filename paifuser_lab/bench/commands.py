@@ -48,7 +48,9 @@ def bench_fuse(
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
     batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
-    builds: Annotated[bool, typer.Option("--builds", help="Instead, how long building takes, with caches empty and filled.")] = False,
+    builds: Annotated[
+        bool, typer.Option("--builds", help="Instead, how long building takes, with caches empty and filled.")
+    ] = False,
 ) -> None:
     """Time each model with layers run as one, and attention in one pass, against eager and compiled torch."""
     from . import builds as building

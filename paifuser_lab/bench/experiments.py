@@ -26,7 +26,7 @@ KEEPS = (1.0, 0.25, 0.1)
 
 
 class Experiment(Record):
-    """What `paifuser-lab bench experiment` measured: models side by side, promises beside what came of them, or shares of keys."""
+    """What `paifuser-lab bench experiment` measured: variants, kept promises, or shares of keys."""
 
     name: str
     machine: str
@@ -58,7 +58,7 @@ Found = Comparison | SideBySide | AttentionCost
 
 
 def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> Experiment:
-    """Run one experiment on its own models, or on others; a model that fails is noted and the next is tried."""
+    """Run one experiment on its own models, or on others; one that fails is noted."""
     if name not in EXPERIMENTS:
         raise MeasureError(f"'{name}' is no experiment; there are {', '.join(EXPERIMENTS)}.")
     models, measure = EXPERIMENTS[name]
@@ -84,7 +84,7 @@ def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> E
 
 
 def _cut(work: Workload, seconds: float) -> Iterable[Found]:
-    """Right after a cut, before any training: with least squares for the layers that are left, and without."""
+    """Right after a cut, before any training: with least squares for what is left, and without."""
     rows = {}
     for left in (0.25, 0.1):
         prune = {"to": {"parameters": left}}
@@ -129,7 +129,7 @@ def _sums(work: Workload, seconds: float) -> Iterable[Found]:
 
 
 def _promises(work: Workload, seconds: float) -> Iterable[Found]:
-    """What each step that `explain` advises for the whole model was promised to save, and what it saved."""
+    """What each step that `explain` advises was promised to save, and what it saved."""
     for reason in explain(profile(work, seconds=seconds)).advice:
         recipe = Recipe([reason.step], limit=ANY_DROP)
         yield side_by_side(work, apply(work, recipe), predicted=reason, seconds=seconds)

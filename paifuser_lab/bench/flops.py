@@ -1,4 +1,4 @@
-"""Our FLOPs beside those of torch's FlopCounterMode, and which operators the difference consists of. Nothing is timed."""
+"""Our FLOPs beside those of torch's FlopCounterMode, and what the difference consists of."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 0.5  # operators are counted in the first run; more of them would only
 
 
 class FlopsRow(Record):
-    """One model: all of our FLOPs, torch's, and ours of what torch counts as nothing, operator by operator."""
+    """One model: all of our FLOPs, torch's, and ours of each operator that torch counts as nothing."""
 
     model: str
     ours: int

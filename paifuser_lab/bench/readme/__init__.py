@@ -1,7 +1,7 @@
 """The README's measured figures, written from the records in docs/measured and from nothing else.
 
-What lies between `<!-- measured:NAME -->` and `<!-- /measured -->` is the text of that block. A block whose record is not there is
-empty, so that a claim without a record is left out.
+What lies between `<!-- measured:NAME -->` and `<!-- /measured -->` is the text of that block. A
+block whose record is not there is empty, so that a claim without a record is left out.
 
     blocks        markers, records, and what is put between
     speed         what models, steps, profiles, panels and attention take

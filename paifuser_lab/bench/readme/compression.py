@@ -28,13 +28,19 @@ def precision(records: Records) -> str:
         return ""
     others = [one for one in measured.models if one.ratio and not (one.peer or "").startswith(NNCF)]
     told = paragraph(
-        f"`paifuser-lab bench precision` on {measured.machine}, batch 1: latency in ms with the better number of threads, in brackets the",
-        'relative error of the answer. Weights are random, the peers are calibrated on the same one image as ours. "Live" is the step',
-        "`precision: {default: int8}` alone, in eager mode, as a click gives it; the next column is the same in OpenVINO with `bf16` for what",
-        "is not in int8. The last is that against NNCF: above 1 ours is faster; with an interval the two alone in turn, without one in the",
-        f"rounds in which all took part, and against ORT static int8 where NNCF fails.{_slower(measured.models)}",
+        f"`paifuser-lab bench precision` on {measured.machine}, batch 1: latency in ms with the",
+        "better number of threads, in brackets the",
+        "relative error of the answer. Weights are random, the peers are calibrated on the same",
+        'one image as ours. "Live" is the step',
+        "`precision: {default: int8}` alone, in eager mode, as a click gives it; the next column",
+        "is the same in OpenVINO with `bf16` for what",
+        "is not in int8. The last is that against NNCF: above 1 ours is faster; with an interval",
+        "the two alone in turn, without one in the",
+        "rounds in which all took part, and against ORT static int8 where NNCF",
+        f"fails.{_slower(measured.models)}",
         *(
-            f"On {one.workload} the fastest peer of a smaller error is {_bare(one.peer)}: our `{_bare(one.ours)}` is"
+            f"On {one.workload} the fastest peer of a smaller error is {_bare(one.peer)}: our "
+            f"`{_bare(one.ours)}` is"
             f" {times(one.ratio or 0, one.interval)} as fast."
             for one in others
         ),
@@ -78,12 +84,18 @@ def _against_nncf(model: PrecisionModel) -> str:
 
 def sums(records: Records) -> str:
     """Residual sums in int8: what engines make of them."""
-    measured, in_turn = records.get("precision_sums", PrecisionBench), records.get("sums", Experiment)
+    measured, in_turn = (
+        records.get("precision_sums", PrecisionBench),
+        records.get("sums", Experiment),
+    )
     told = [_sums_told(one) for one in measured.models] if measured else []
     for one in in_turn.comparisons if in_turn else ():
         before, after = one["sums in fp32"], one["sums in int8"]
         if before.latency_ms and after.latency_ms:
-            told.append(f"Of {one.workload} in ONNX Runtime, one thread: {times(before.latency_ms / after.latency_ms)} as fast as without.")
+            told.append(
+                f"Of {one.workload} in ONNX Runtime, one thread: "
+                f"{times(before.latency_ms / after.latency_ms)} as fast as without."
+            )
     return paragraph("With `sums: int8` the residual sums, too, are in int8.", *told) if told else ""
 
 
@@ -95,9 +107,12 @@ def _sums_told(model: PrecisionModel) -> str:
         return ""
     ort, static, with_sums, without, nncf, live, live_without = (row for row in rows if row)
     return (
-        f"{model.workload} then takes {number(ort.ms)} ms in ONNX Runtime (ORT static int8 {number(static.ms)}) and {number(with_sums.ms)} ms in"
-        f" OpenVINO, where it takes {number(without.ms)} without and NNCF's {number(nncf.ms)}, all in the same rounds, the better number of threads;"
-        f" the error goes from {power(without.error, 2)} to {power(with_sums.error, 2)}. Live it takes {number(live.ms)} ms, {number(live_without.ms)} without."
+        f"{model.workload} then takes {number(ort.ms)} ms in ONNX Runtime (ORT static int8 "
+        f"{number(static.ms)}) and {number(with_sums.ms)} ms in"
+        f" OpenVINO, where it takes {number(without.ms)} without and NNCF's {number(nncf.ms)}, "
+        "all in the same rounds, the better number of threads;"
+        f" the error goes from {power(without.error, 2)} to {power(with_sums.error, 2)}. Live it "
+        f"takes {number(live.ms)} ms, {number(live_without.ms)} without."
     )
 
 
@@ -113,8 +128,10 @@ def allocation(records: Records) -> str:
         return ""
     base = one[one.baseline]
     return paragraph(
-        f"Within the size of int8 plus a tenth, `plan_precision` on `{one.workload}` (`paifuser-lab bench experiment allocation`):",
-        f"{_kept(rows['plan_precision'])}. Uniform: {'; '.join(uniform)}; fp32 {percent(base.metric or 0)} right, {_kilo(base)} kB.",
+        f"Within the size of int8 plus a tenth, `plan_precision` on `{one.workload}`",
+        "(`paifuser-lab bench experiment allocation`):",
+        f"{_kept(rows['plan_precision'])}. Uniform: {'; '.join(uniform)}; fp32",
+        f"{percent(base.metric or 0)} right, {_kilo(base)} kB.",
     )
 
 
@@ -139,8 +156,10 @@ def sensitivity(records: Records) -> str:
     if measured is None or not told:
         return ""
     return paragraph(
-        "Rank agreement of each way of judging layers with the rise of the loss really measured, layer by layer and on the same batches",
-        f"(`paifuser-lab bench sensitivity`): {'. '.join(told)}. The quadratic form is what we use; the trace is multiplied by ‖δ‖².",
+        "Rank agreement of each way of judging layers with the rise of the loss really measured,",
+        "layer by layer and on the same batches",
+        f"(`paifuser-lab bench sensitivity`): {'. '.join(told)}. The quadratic form is what we",
+        "use; the trace is multiplied by ‖δ‖².",
     )
 
 
@@ -154,12 +173,14 @@ def hessian(records: Records) -> str:
     if measured is None or not measured.models:
         return ""
     told = [
-        f"`{one.workload}` {one.our_seconds:.3g} s, PyHessian layer by layer {one.peer_seconds:.3g} s ({one.ratio:.1f} ×), the quadratic form, which"
+        f"`{one.workload}` {one.our_seconds:.3g} s, PyHessian layer by layer "
+        f"{one.peer_seconds:.3g} s ({one.ratio:.1f} ×), the quadratic form, which"
         f" we use instead, {one.quadratic_seconds:.2g} s"
         for one in measured.models
     ]
     return paragraph(
-        "`paifuser-lab bench sensitivity --peer pyhessian`: every layer's trace within ±10 % on one batch, on",
+        "`paifuser-lab bench sensitivity --peer pyhessian`: every layer's trace within ±10 % on",
+        "one batch, on",
         f"{measured.machine}: {'; '.join(told)}.",
     )
 
@@ -178,7 +199,8 @@ def prune(records: Records) -> str:
         )
     command = "`paifuser-lab bench prune --peer torch-pruning`" if measured.peer else "`paifuser-lab bench prune`"
     return paragraph(
-        f"{command} at {measured.ratio:.0%} over {len(measured.rows)} architectures, the pruned model against the same with zeros in place of",
+        f"{command} at {measured.ratio:.0%} over {len(measured.rows)} architectures, the pruned",
+        "model against the same with zeros in place of",
         f"what was removed: ours {_verdicts(measured.rows, ('exact', 'refused', 'wrong'))}.",
         peer,
     )
@@ -198,16 +220,32 @@ def compress(records: Records) -> str:
     base = [_base(run.measured) for run in measured.runs]
     share = ",".join(f"{goal:g}" for goal in goals)
     told = paragraph(
-        f"`paifuser-lab bench compress --goals {share}`: {measured.model} ({(base[0].parameters or 0) / 1e3:.0f} k parameters; digits that are turned,",
-        f"moved, resized, cluttered and noisy) over {len(seeds)} seeds, each against its own original, which is",
-        f"{percent(fmean(row.metric or 0 for row in base))} right on average; points lost with the standard deviation of the paired difference,",
-        f"a minus for points won. Latency at batch {measured.batch}, the better number of threads, on {measured.machine}.",
-        "The seeds are those of weights and training; the data and the test images are the same, and the recipe was chosen among three by",
-        f"seed {seeds[0]}'s test accuracy (without that seed the points won are {_without(measured, seeds[0], goals)}). The original was trained in",
-        "the plain way; what comes after it learns from examples blended with each other, which the original answers. An original that",
-        "learned from blends, too, was not tried: the points won are of the better training, not of the cutting.",
+        f"`paifuser-lab bench compress --goals {share}`: {measured.model}",
+        f"({(base[0].parameters or 0) / 1e3:.0f} k parameters; digits that are turned,",
+        f"moved, resized, cluttered and noisy) over {len(seeds)} seeds, each against its own",
+        "original, which is",
+        f"{percent(fmean(row.metric or 0 for row in base))} right on average; points lost with",
+        "the standard deviation of the paired difference,",
+        f"a minus for points won. Latency at batch {measured.batch}, the better number of",
+        f"threads, on {measured.machine}.",
+        "The seeds are those of weights and training; the data and the test images are the same,",
+        "and the recipe was chosen among three by",
+        f"seed {seeds[0]}'s test accuracy (without that seed the points won are",
+        f"{_without(measured, seeds[0], goals)}). The original was trained in",
+        "the plain way; what comes after it learns from examples blended with each other, which",
+        "the original answers. An original that",
+        "learned from blends, too, was not tried: the points won are of the better training, not",
+        "of the cutting.",
     )
-    header = ("left of the parameters", "stage", "accuracy", "points lost", "size", "latency", "times as fast")
+    header = (
+        "left of the parameters",
+        "stage",
+        "accuracy",
+        "points lost",
+        "size",
+        "latency",
+        "times as fast",
+    )
     rows = [_stage_row(measured, goal, stage) for goal in goals for stage in STAGES]
     return f"{told}\n\n{table(header, rows)}"
 
@@ -226,9 +264,7 @@ def _lost(pairs: Sequence[tuple[Measurement, Measurement]]) -> list[float]:
 
 def _without(measured: CompressBench, seed: int, goals: Sequence[float]) -> str:
     rest = measured.model_copy(update={"runs": tuple(run for run in measured.runs if run.seed != seed)})
-    won = [
-        " and ".join(f"{-fmean(_lost(_pairs(rest, goal, stage)) or [0.0]):.1f}" for goal in goals) for stage in STAGES[1:]
-    ]
+    won = [" and ".join(f"{-fmean(_lost(_pairs(rest, goal, stage)) or [0.0]):.1f}" for goal in goals) for stage in STAGES[1:]]
     return f"{won[0]}, then {won[1]} in int8"
 
 
@@ -256,8 +292,10 @@ def segmentation(records: Records) -> str:
     before, once, after = _base(run.measured), run.measured[STAGES[0]], run.measured[STAGES[1]]
     speed = f", {times(after.speedup, after.speedup_interval)} as fast" if after.speedup else ""
     return paragraph(
-        f"`{measured.model}` to {percent((after.parameters or 0) / (before.parameters or 1))} of its parameters by the same rounds:",
-        f"{run.measured.metric_name} {before.metric or 0:.3f} → {after.metric or 0:.3f} ({once.metric or 0:.3f} right after one cut){speed}. One seed.",
+        f"`{measured.model}` to {percent((after.parameters or 0) / (before.parameters or 1))} of",
+        "its parameters by the same rounds:",
+        f"{run.measured.metric_name} {before.metric or 0:.3f} → {after.metric or 0:.3f}",
+        f"({once.metric or 0:.3f} right after one cut){speed}. One seed.",
     )
 
 
@@ -270,12 +308,21 @@ def cut(records: Records) -> str:
         shares = dict.fromkeys(row.name.partition(",")[0] for row in one.rows if row.name.endswith("repaired"))
         pairs = [(one[f"{share}, repaired"], one[f"{share}, as cut"]) for share in shares]
         parts = [
-            f"at {percent((mended.parameters or 0) / (base.parameters or 1), 0)} of the parameters {percent(mended.metric or 0)},"
+            f"at {percent((mended.parameters or 0) / (base.parameters or 1), 0)} of the "
+            f"parameters {percent(mended.metric or 0)},"
             f" without the least squares {percent(bare.metric or 0)}"
             for mended, bare in pairs
         ]
         told.append(f"`{one.workload}` ({percent(base.metric or 0)} right): {'; '.join(parts)}.")
-    return paragraph("Right after a cut and before any training (`paifuser-lab bench experiment cut`):", *told, "One seed.") if told else ""
+    return (
+        paragraph(
+            "Right after a cut and before any training (`paifuser-lab bench experiment cut`):",
+            *told,
+            "One seed.",
+        )
+        if told
+        else ""
+    )
 
 
 def int4(records: Records) -> str:

@@ -33,6 +33,4 @@ def missing(records: Records) -> str:
     commands = [f"`paifuser-lab {command}`" for name, command in COMMANDS.items() if not records.has(name)]
     if not commands:
         return ""
-    return paragraph(
-        f"No run of these is on record here, and so nothing is claimed of what they measure: {', '.join(commands)}."
-    )
+    return paragraph(f"No run of these is on record here, and so nothing is claimed of what they measure: {', '.join(commands)}.")

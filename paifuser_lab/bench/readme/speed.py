@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import median
 
 from ...records import Comparison, Measurement, SideBySide
@@ -22,7 +21,7 @@ ENGINES = ("inductor", "onnxruntime", "openvino")
 
 
 def models(records: Records) -> str:
-    """Each model with each back end, and the plan against the best called by hand; every run that there is."""
+    """Each model with each back end, and the plan against the best called by hand; every run."""
     first, again = records.get("models", ModelsBench), records.get("mobilenetv2_vit-s", ModelsBench)
     if first is None:
         return ""
@@ -31,16 +30,28 @@ def models(records: Records) -> str:
     if again is not None:
         rows += [_model_row(one, again.by_hand.get(one.workload), ", again") for one in again.comparisons]
     told = paragraph(
-        f"`paifuser-lab bench models {names} --by-hand` on {first.comparisons[0].machine}, batch 1, fp32, 224² images and 128 tokens.",
-        "Latency in ms with the better number of threads (1t or 2t), × = speed-up over the faster eager baseline. The last column is the",
-        "plan's choice against the fastest of eight direct calls, without this project: 1 is equal, below 1 the direct call was faster.",
-        "In the first run of a model the fastest is taken in the rounds in which it was found, and what looks best of many has had some luck;"
+        f"`paifuser-lab bench models {names} --by-hand` on {first.comparisons[0].machine}, batch",
+        "1, fp32, 224² images and 128 tokens.",
+        "Latency in ms with the better number of threads (1t or 2t), × = speed-up over the faster",
+        "eager baseline. The last column is the",
+        "plan's choice against the fastest of eight direct calls, without this project: 1 is",
+        "equal, below 1 the direct call was faster.",
+        "In the first run of a model the fastest is taken in the rounds in which it was found, "
+        "and what looks best of many has had some luck;"
         if again is not None
         else "",
         "a second run (`again`) times the two alone in turn, as the command does it now." if again is not None else "",
         "Inductor's figure is the better of frozen and not.",
     )
-    header = ("model", "eager", "Inductor", "ONNX Runtime", "OpenVINO", "`lab.plan` chose", "against the best by hand")
+    header = (
+        "model",
+        "eager",
+        "Inductor",
+        "ONNX Runtime",
+        "OpenVINO",
+        "`lab.plan` chose",
+        "against the best by hand",
+    )
     return f"{told}\n\n{table(header, rows)}"
 
 
@@ -67,11 +78,21 @@ def fuse(records: Records) -> str:
     fused = [row.relative_error or 0 for one in found for row in one.rows if "fuse" in row.steps]
     compiled = [row.relative_error or 0 for one in found for row in one.rows if row.name == "inductor frozen"]
     told = paragraph(
-        f"`paifuser-lab bench fuse` on {found[0].machine}, batch 1, fp32, the better number of threads: latency in ms, × = speed-up over the",
-        f"faster eager baseline. Errors are at most {power(max(fused))}, Inductor's {power(max(compiled, default=0))}. Of the recipes with `fuse` the",
-        "best is shown; the last column is Inductor's latency over its: below 1 the compiler was faster.",
+        f"`paifuser-lab bench fuse` on {found[0].machine}, batch 1, fp32, the better number of",
+        "threads: latency in ms, × = speed-up over the",
+        f"faster eager baseline. Errors are at most {power(max(fused))}, Inductor's",
+        f"{power(max(compiled, default=0))}. Of the recipes with `fuse` the",
+        "best is shown; the last column is Inductor's latency over its: below 1 the compiler was",
+        "faster.",
     )
-    header = ("model", "eager", "the same steps without `fuse`", "with `fuse`", "Inductor, frozen", "against Inductor")
+    header = (
+        "model",
+        "eager",
+        "the same steps without `fuse`",
+        "with `fuse`",
+        "Inductor, frozen",
+        "against Inductor",
+    )
     return f"{told}\n\n{table(header, [_fuse_row(one) for one in found])}"
 
 
@@ -111,8 +132,10 @@ def builds(records: Records) -> str:
             )
             told.append(f"{name} {ours}, Inductor {compiled}")
     return paragraph(
-        f"Until a model is built (`paifuser-lab bench fuse --builds` on {measured.machine}, medians of {measured.rounds} rounds in turn, a fresh",
-        "process each), first with an empty cache, then with a filled one; ours has no cache for what it timed, only the folder of a saved",
+        f"Until a model is built (`paifuser-lab bench fuse --builds` on {measured.machine},",
+        f"medians of {measured.rounds} rounds in turn, a fresh",
+        "process each), first with an empty cache, then with a filled one; ours has no cache for",
+        "what it timed, only the folder of a saved",
         f"model: {'; '.join(told)}.",
     )
 
@@ -125,11 +148,13 @@ def profile(records: Records) -> str:
     thousand = ""
     if measured.thousand_layers_s is not None and measured.thousand_layers_drawn_s is not None:
         thousand = (
-            f"A model of 1,000 tiny layers takes {measured.thousand_layers_s:.1f} s for ten runs and everything else, and "
+            f"A model of 1,000 tiny layers takes {measured.thousand_layers_s:.1f} s for ten runs "
+            "and everything else, and "
             f"{measured.thousand_layers_drawn_s:.1f} s to draw."
         )
     told = paragraph(
-        f"`paifuser-lab bench profile` on {measured.machine}: what watching costs while it runs, and the sum of all rows against the untouched",
+        f"`paifuser-lab bench profile` on {measured.machine}: what watching costs while it runs,",
+        "and the sum of all rows against the untouched",
         "model's latency, both within the same rounds.",
         thousand,
     )
@@ -155,10 +180,14 @@ def flops(records: Records) -> str:
     furthest = sorted(measured.rows, key=lambda row: row.torch / row.ours)[:3]
     least = max(measured.rows, key=lambda row: row.torch / row.ours)
     return paragraph(
-        "FLOPs (`paifuser-lab bench profile --flops`): over the operators that torch's FlopCounterMode counts, ours are the same number on",
-        f"{len(equal)} of {len(measured.rows)} models. In all ours are more, since that counter takes every other operator for nothing: norms,",
-        "activations, softmax, pooling, and attention where it runs as one operator on a CPU. In GFLOPs, ours to torch's:",
-        f"{'; '.join(_flops_told(row) for row in furthest)}; the least apart is {least.model}, {_pair(least)}.",
+        "FLOPs (`paifuser-lab bench profile --flops`): over the operators that torch's",
+        "FlopCounterMode counts, ours are the same number on",
+        f"{len(equal)} of {len(measured.rows)} models. In all ours are more, since that counter",
+        "takes every other operator for nothing: norms,",
+        "activations, softmax, pooling, and attention where it runs as one operator on a CPU. In",
+        "GFLOPs, ours to torch's:",
+        f"{'; '.join(_flops_told(row) for row in furthest)}; the least apart is {least.model},",
+        f"{_pair(least)}.",
     )
 
 
@@ -179,7 +208,8 @@ def promises(records: Records) -> str:
     if measured is None or not told:
         return ""
     return paragraph(
-        f"What `explain` promised for {measured.promises[0].before} on {measured.machine}, and what `side_by_side` then measured",
+        f"What `explain` promised for {measured.promises[0].before} on {measured.machine}, and",
+        "what `side_by_side` then measured",
         f"(`paifuser-lab bench experiment promises`): {'; '.join(told)}. Each once.",
     )
 
@@ -198,11 +228,16 @@ def widgets(records: Records) -> str:
         return ""
     first, *others = measured.rows
     return paragraph(
-        f"`paifuser-lab bench widgets` on {measured.machine}, measured before the workbench had its newest tabs: a panel of {first.rows:,} rows is",
-        f"created in {first.create_ms:.1f} ms; its data, code and style are {first.widget_bytes:,} bytes, and the page received",
-        f"{first.received_bytes:,} until the first rows were painted, {first.paint_ms:.0f} ms after the panel was asked for. Of {measured.clicks}",
-        f"clicks half reached Python within {first.click_to_python_ms[0]:.0f} ms (95th percentile {first.click_to_python_ms[1]:.1f} ms), and half of",
-        f"Python's {measured.clicks} answers were painted within {first.python_to_paint_ms[0]:.0f} ms (95th percentile",
+        f"`paifuser-lab bench widgets` on {measured.machine}, measured before the workbench had",
+        f"its newest tabs: a panel of {first.rows:,} rows is",
+        f"created in {first.create_ms:.1f} ms; its data, code and style are",
+        f"{first.widget_bytes:,} bytes, and the page received",
+        f"{first.received_bytes:,} until the first rows were painted, {first.paint_ms:.0f} ms",
+        f"after the panel was asked for. Of {measured.clicks}",
+        f"clicks half reached Python within {first.click_to_python_ms[0]:.0f} ms (95th percentile",
+        f"{first.click_to_python_ms[1]:.1f} ms), and half of",
+        f"Python's {measured.clicks} answers were painted within",
+        f"{first.python_to_paint_ms[0]:.0f} ms (95th percentile",
         f"{first.python_to_paint_ms[1]:.1f} ms).",
         *(_larger(row) for row in others),
     )
@@ -218,18 +253,20 @@ def attention(records: Records) -> str:
     told = []
     for one in measured.attention if measured else ():
         index = len(one.keeps) - 1
-        speedup, tokens = one.speedup(index), max((layer.queries for layer in one.sparse_layers), default=0)
+        speedup, tokens = (
+            one.speedup(index),
+            max((layer.queries for layer in one.sparse_layers), default=0),
+        )
         if speedup is None or one.dense_value is None:
             continue
         told.append(
-            f"{one.keeps[index]:.0%} of the keys made a segmentation of {tokens:,} tokens {times(speedup)} as fast "
+            f"{one.keeps[index]:.0%} of the keys made a segmentation of {tokens:,} tokens "
+            f"{times(speedup)} as fast "
             f"({one.metric} {one.dense_value:.3f} → {one.values[index]:.3f})"
         )
     if measured is None or not told:
         return ""
     return paragraph(f"On {measured.machine} (`paifuser-lab bench experiment attention`) {listed(told)}.")
-
-
 
 
 BLOCKS: dict[str, Block] = {

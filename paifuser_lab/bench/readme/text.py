@@ -11,7 +11,7 @@ CODE = re.compile(r"`[^`]*`")
 
 
 def paragraph(*sentences: str) -> str:
-    """Sentences as one paragraph in lines of the README's length; empty ones are left out, and code stays in one line."""
+    """Sentences as one paragraph, without those that are empty; code stays in one line."""
     text = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(one for one in sentences if one))
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
 
