@@ -48,9 +48,17 @@ def bench_fuse(
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
     batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
+    builds: Annotated[
+        bool, typer.Option("--builds", help="Instead, how long building takes, with caches empty and filled.")
+    ] = False,
 ) -> None:
     """Time each model with layers run as one, and attention in one pass, against eager and compiled torch."""
+    from . import builds as building
     from .fuse import bench as measure
+
+    if builds:
+        _show_bench(building.bench(tuple(names or ())), json)
+        return
 
     _show_bench(measure(tuple(names or ()), batch=batch, device=device, seconds=seconds), json)
 
@@ -94,11 +102,13 @@ def bench_int4(
 def bench_profile(
     names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
     json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    flops: Annotated[bool, typer.Option("--flops", help="Only count FLOPs, ours and torch's; nothing is timed.")] = False,
 ) -> None:
     """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
+    from . import flops as counting
     from .profile import bench as measure
 
-    _show_bench(measure(tuple(names or ())), json)
+    _show_bench((counting.bench if flops else measure)(tuple(names or ())), json)
 
 
 @bench.command("prune")
@@ -173,6 +183,38 @@ def bench_widgets(
     from .widgets import bench as measure
 
     _show_bench(measure(tuple(rows or SIZES), clicks), json)
+
+
+@bench.command("experiment")
+def bench_experiment(
+    name: Annotated[str, typer.Argument(help="cut, int4, allocation, sums, promises or attention.")],
+    names: Annotated[list[str] | None, typer.Argument(help="Models; the experiment's own where none is named.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
+) -> None:
+    """Measure what one sentence of the README says."""
+    from .experiments import bench as measure
+
+    _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)
+
+
+@bench.command("readme")
+def bench_readme(
+    path: Annotated[Path, typer.Argument(help="The README; its records lie in docs/measured beside it.")] = Path("README.md"),
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail where a figure is not the record's.")] = False,
+) -> None:
+    """Write the README's measured figures from the records in docs/measured."""
+    from .readme import differing, render
+
+    text = path.read_text(encoding="utf-8")
+    rendered = render(text, path.parent / "docs" / "measured")
+    stale = differing(text, rendered)
+    if stale and check:
+        typer.echo(f"{path.name} differs from its records in: {', '.join(stale)}. Run `paifuser-lab bench readme`.", err=True)
+        raise typer.Exit(1)
+    if stale:
+        path.write_text(rendered, encoding="utf-8")
+    typer.echo(f"{path.name}: {', '.join(stale)} written anew." if stale else f"{path.name} says what the records say.")
 
 
 def _show_bench(measured: Any, json: Path | None) -> None:

@@ -1,0 +1,151 @@
+"""Small experiments behind single sentences of the README, each with a name and a record.
+
+`paifuser-lab bench experiment NAME --json docs/measured/NAME.json` measures one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..attending import attention_cost
+from ..comparison import compare
+from ..errors import MeasureError, PaifuserError, first_line
+from ..machine import hardware
+from ..opening import load
+from ..planner import plan_precision, recipe_of
+from ..profiler import explain, profile, side_by_side
+from ..progress import progress
+from ..recipe import Recipe
+from ..records import AttentionCost, Comparison, Record, SideBySide
+from ..variant import apply
+from ..workload import Workload
+
+ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # what is lost is to be seen, not refused
+KEEPS = (1.0, 0.25, 0.1)
+
+
+class Experiment(Record):
+    """What `paifuser-lab bench experiment` measured: variants, kept promises, or shares of keys."""
+
+    name: str
+    machine: str
+    comparisons: tuple[Comparison, ...] = ()
+    promises: tuple[SideBySide, ...] = ()
+    attention: tuple[AttentionCost, ...] = ()
+    failures: dict[str, str] = {}
+
+    @property
+    def title(self) -> str:
+        """What was tried."""
+        return f"{self.name} on {self.machine}"
+
+    def table(self) -> list[dict[str, str]]:
+        """A row a variant, a promise or a share."""
+        rows = [{"model": one.workload, **row} for one in self.comparisons for row in one.table()]
+        rows += [{"model": one.before, "name": one.after, "note": one.promise} for one in self.promises]
+        rows += [{"model": one.workload, **row} for one in self.attention for row in one.table()]
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        return [{key: row.get(key, "–") for key in keys} for row in rows] or [{"model": "nothing was measured"}]
+
+    @property
+    def summary(self) -> str:
+        """What failed, a line each."""
+        return "\n".join(f"{name}: {why}" for name, why in self.failures.items())
+
+
+Found = Comparison | SideBySide | AttentionCost
+
+
+def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> Experiment:
+    """Run one experiment on its own models, or on others; one that fails is noted."""
+    if name not in EXPERIMENTS:
+        raise MeasureError(f"'{name}' is no experiment; there are {', '.join(EXPERIMENTS)}.")
+    models, measure = EXPERIMENTS[name]
+    found: list[Found] = []
+    failures: dict[str, str] = {}
+    with progress("models", len(names or models)) as shown:
+        for model in names or models:
+            try:
+                found += measure(load(model), seconds)
+            except PaifuserError as error:
+                failures[model] = first_line(error)
+            except KeyboardInterrupt:
+                break
+            shown.advance(doing=model)
+    return Experiment(
+        name=name,
+        machine=hardware().label,
+        comparisons=tuple(one for one in found if isinstance(one, Comparison)),
+        promises=tuple(one for one in found if isinstance(one, SideBySide)),
+        attention=tuple(one for one in found if isinstance(one, AttentionCost)),
+        failures=failures,
+    )
+
+
+def _cut(work: Workload, seconds: float) -> Iterable[Found]:
+    """Right after a cut, before any training: with least squares for what is left, and without."""
+    rows = {}
+    for left in (0.25, 0.1):
+        prune = {"to": {"parameters": left}}
+        rows[f"{left:.0%}, repaired"] = Recipe([{"prune": prune}], limit=ANY_DROP)
+        rows[f"{left:.0%}, as cut"] = Recipe([{"prune": {**prune, "repair": []}}], limit=ANY_DROP)
+    yield compare(work, seconds=seconds, **rows)
+
+
+def _int4(work: Workload, seconds: float) -> Iterable[Found]:
+    """Weights in int4: rounded afterwards, trained with the steps learned, and with the steps fixed."""
+    rounded = Recipe([{"precision": {"default": "int4-weights"}}], limit=ANY_DROP)
+    qat: dict[str, Any] = {"default": "int4-weights"}
+    trained = Recipe([{"qat": qat}], limit=ANY_DROP)
+    fixed = Recipe([{"qat": {**qat, "learn_steps": False}}], limit=ANY_DROP)
+    rows = {"rounded": rounded, "trained": trained, "trained, steps fixed": fixed}
+    yield compare(work, seconds=seconds, **rows)
+
+
+def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
+    """A format for each layer within the size of int8 plus a tenth, beside the uniform choices."""
+    int8 = Recipe([{"precision": {"default": "int8"}}], limit=ANY_DROP)
+    int4 = {"default": "int4-weights"}
+    rows = {
+        "int8": int8,
+        "int4": Recipe([{"precision": int4}], limit=ANY_DROP),
+        "int4, made up for": Recipe([{"precision": {**int4, "compensate": ["rounding", "bias"]}}], limit=ANY_DROP),
+    }
+    size = compare(work, int8, seconds=1.0, metric=False).rows[-1].size_bytes or 0
+    planned = recipe_of(plan_precision(work, size_bytes=1.1 * size, seconds=3 * seconds))
+    rows["plan_precision"] = Recipe(planned.steps, limit=ANY_DROP)
+    yield compare(work, seconds=seconds, **rows)
+
+
+def _sums(work: Workload, seconds: float) -> Iterable[Found]:
+    """int8 in ONNX Runtime with residual sums in fp32 and in int8, one thread each."""
+    engine = {"backend": {"name": "onnxruntime", "threads": 1}}
+    rows = {
+        "sums in fp32": Recipe([{"precision": {"default": "int8"}}, engine], limit=ANY_DROP),
+        "sums in int8": Recipe([{"precision": {"default": "int8", "sums": "int8"}}, engine], limit=ANY_DROP),
+    }
+    yield compare(work, seconds=seconds, metric=False, **rows)
+
+
+def _promises(work: Workload, seconds: float) -> Iterable[Found]:
+    """What each step that `explain` advises was promised to save, and what it saved."""
+    for reason in explain(profile(work, seconds=seconds)).advice:
+        recipe = Recipe([reason.step], limit=ANY_DROP)
+        yield side_by_side(work, apply(work, recipe), predicted=reason, seconds=seconds)
+
+
+def _attention(work: Workload, seconds: float) -> Iterable[Found]:
+    """What attention to a part of the keys costs and brings."""
+    yield attention_cost(work, kind="topk", keeps=KEEPS, seconds=seconds)
+
+
+Measure = Callable[[Workload, float], Iterable[Found]]
+EXPERIMENTS: dict[str, tuple[tuple[str, ...], Measure]] = {
+    "cut": (("resnet18-digits",), _cut),
+    "int4": (("resnet18-digits-tiny",), _int4),
+    "allocation": (("resnet18-digits",), _allocation),
+    "sums": (("resnet18", "resnet50"), _sums),
+    "promises": (("resnet18",), _promises),
+    "attention": (("segvit-maps", "segvit-maps-256"), _attention),
+}
