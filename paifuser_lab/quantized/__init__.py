@@ -2,6 +2,7 @@
 
 tensor.py         values that stay in int8 between layers
 int8.py           convolution and linear on oneDNN's operators
+saturation.py     the same where a processor adds int8 products in 16 bits
 on_gpu.py         the same in this project's CUDA kernels
 fp8.py            linear layers that multiply in floating point of eight bits
 weights_only.py   few bits at rest, plain arithmetic
