@@ -23,7 +23,7 @@ from .doors import computes_in_16_bits
 from .engines import Engine
 from .errors import FileError, MeasureError, PaifuserError, StepError, StoppedError, WorkloadError, first_line
 from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
-from .locate import has_nan
+from .locate import not_finite
 from .measure import output_error
 from .progress import progress
 from .quantized import QuantizedLayer
@@ -210,8 +210,8 @@ def _told(step: Step, before: Variant) -> str:
 def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
     """The relative error against the baseline; an exact step is held to its tolerance against the draft before it."""
     output = _answer(draft.work, draft.model)
-    if has_nan(output):
-        raise StepError("its answer holds a NaN; choose a wider number format or leave the step out.")
+    if found := not_finite(reference, output):
+        raise StepError(f"its answer holds {found}; choose a wider number format or leave the step out.")
     try:
         if step.allowed_error is not None:
             _check_exact(step.allowed_error, before, draft, output)
