@@ -19,6 +19,7 @@ import psutil
 import torch
 from torch import nn
 
+from .copying import copied
 from .doors import computes_in_16_bits
 from .engines import Engine
 from .errors import FileError, MeasureError, PaifuserError, StepError, StoppedError, WorkloadError, first_line
@@ -183,7 +184,7 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
     step = recipe.steps[-1]
     began = time.perf_counter()
-    draft = Draft(before.work, before.module if step.leaves_module else copy.deepcopy(before.module).eval())
+    draft = Draft(before.work, before.module if step.leaves_module else _copy(before.work, before.module))
     draft.should_stop = should_stop or draft.should_stop
     try:
         step.apply(draft)
@@ -237,9 +238,10 @@ def _answer(work: Workload, model: nn.Module) -> Any:
         return work.inputs.clone()(model)
 
 
-def _copy(work: Workload) -> nn.Module:
+def _copy(work: Workload, module: nn.Module | None = None) -> nn.Module:
+    """A copy of the workload's model, or of what a step made of it, that shares nothing with it."""
     try:
-        return copy.deepcopy(work.model).eval()
+        return copied(module or work.model).eval()
     except Exception as error:
         raise StepError(f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to a copy.") from error
 
