@@ -137,8 +137,13 @@ class Variant:
                 SavedStep(kind=step.kind, package=type(step).__module__.partition(".")[0], report=report, remembered=remembered)
                 for step, report, remembered in zip(self.recipe, self.reports, self.remembered, strict=True)
             ),
-            sketch=sketch_of(self.work, self.model),
+            sketch=sketch_of(self.work, self.model) if self._was_run else None,
         )
+
+    @property
+    def _was_run(self) -> bool:
+        """Whether the steps were checked on example inputs; `quantize_model` without data has none."""
+        return all(one.relative_error is not None for one in self.reports)
 
     def _checked(self) -> Measurement:
         """What is known without measuring."""

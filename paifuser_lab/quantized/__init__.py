@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
-from .choosing import nothing_to_round, possible
+from .choosing import nothing_to_round, possible, possible_unseen
 from .compensation import Technique
 from .conversion import counting
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
 from .neighbours import outlets
-from .placing import Calibration, place, reasons_against, seen
+from .placing import Calibration, place, place_weights, reasons_against, seen
 from .remembering import norms_of, place_again, remembered_of
 from .tensor import Int8Tensor
 
@@ -46,7 +46,9 @@ __all__ = [
     "outlets",
     "place",
     "place_again",
+    "place_weights",
     "possible",
+    "possible_unseen",
     "quantized_layer",
     "reasons_against",
     "remembered_of",
