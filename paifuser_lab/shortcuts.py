@@ -44,7 +44,12 @@ def quantize_model(
     if not taken:
         raise WorkloadError("quantize_model was given no data; give it at least one batch of what the model is called with.")
     work = Workload(model, Inputs.of(taken[0][0]), train=taken)
-    options = {"default": precision or "int8", "layers": dict(layers or {}), "batches": batches, "compensate": ["rounding", "bias"]}
+    options = {
+        "default": precision or "int8",
+        "layers": dict(layers or {}),
+        "batches": batches,
+        "compensate": ["rounding", "bias"],
+    }
     return apply(work, Recipe([{"precision": options}]))
 
 

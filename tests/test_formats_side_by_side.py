@@ -99,7 +99,11 @@ def test_weights_and_steps_of_every_size_give_the_numbers_that_they_stand_for() 
 
 
 def test_an_int8_product_counts_as_much_arithmetic_as_the_plain_one(is_split: bool) -> None:
-    for layer, shape in ((nn.Linear(16, 8), (4, 16)), (nn.Conv2d(8, 8, 3, groups=2), (2, 8, 9, 9)), (nn.Conv1d(8, 8, 3), (2, 8, 9))):
+    for layer, shape in (
+        (nn.Linear(16, 8), (4, 16)),
+        (nn.Conv2d(8, 8, 3, groups=2), (2, 8, 9, 9)),
+        (nn.Conv1d(8, 8, 3), (2, 8, 9)),
+    ):
         given, made = torch.rand(shape), quantized_layer(layer, "int8", Range(0, 1))
         made(given)
         counts = []

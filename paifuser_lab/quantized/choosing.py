@@ -37,9 +37,7 @@ def possible(
     return _sorted_out(model, reasons_against(model, seen(work, model), wanted), wanted, by_name)
 
 
-def possible_unseen(
-    model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
-) -> tuple[dict[str, str], list[str]]:
+def possible_unseen(model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """The same for a model of which no inputs are known; formats that need ranges of inputs are refused."""
     for layer, name in wanted.items():
         if name == "int8":
