@@ -13,6 +13,7 @@ from .arguments import check_count, check_seconds
 from .errors import MeasureError, PaifuserError, first_line
 from .fusing import packed_bytes
 from .gate import refusal
+from .locate import not_finite
 from .machine import hardware, thread_choices
 from .measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn
 from .progress import progress
@@ -248,7 +249,10 @@ def _row(
     timed = samples[one.key]
     speedup, interval = ratio_of_rounds(samples[baseline.key], timed)
     with running(one.model):
-        relative, largest = output_error(reference, work.inputs.clone()(one.model))
+        answer = work.inputs.clone()(one.model)
+        if one.variant is not None and (found := not_finite(reference, answer)):
+            raise MeasureError(f"the answer holds {found}; choose a wider number format, or apply the recipe again.")
+        relative, largest = output_error(reference, answer)
         peak = _peak(one, work)
     variant = one.variant
     return Measurement(

@@ -140,6 +140,10 @@ class Range:
         """The step that stands for zero."""
         return min(255, max(0, round(-min(self.low, 0.0) / self.scale)))
 
+    def step(self, value: float) -> int:
+        """The step that stands for a number, or is nearest to it."""
+        return min(255, max(0, round(value / self.scale) + self.zero))
+
     def rounded(self, values: Tensor) -> Tensor:
         """Values as they are after they went through the 256 steps."""
         steps = (values / self.scale).round().add(self.zero).clamp(0, 255)

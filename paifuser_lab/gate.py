@@ -44,7 +44,7 @@ def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
         named = ", ".join(f"'{layer}'" for layer in layers)
         plainly = "rounded without training, " if _is_trained(variant.recipe) else ""
         return f"; {plainly}most of it is {named}: left in fp32, the output error is {error:.1e}"
-    errors = [0.0, *(one.relative_error for one in variant.reports)]
+    errors = [0.0, *(one.relative_error or 0.0 for one in variant.reports)]
     added = {one.step: after - before for one, before, after in zip(variant.reports, errors, errors[1:], strict=False)}
     return f"; step '{max(added, key=lambda step: added[step])}' adds the most" if added else ""
 
@@ -92,7 +92,7 @@ def _plain(step: Step) -> dict[str, Any]:
 
 
 def _error_of(variant: Variant) -> float:
-    return variant.reports[-1].relative_error if variant.reports else 0.0
+    return (variant.reports[-1].relative_error or 0.0) if variant.reports else 0.0
 
 
 def _error_without(work: Workload, recipe: Recipe, layers: Sequence[str]) -> float:

@@ -33,6 +33,22 @@ def has_nan(output: Any) -> bool:
     return any(bool(torch.isnan(leaf).any()) for leaf in _tensors(output) if leaf.is_floating_point())
 
 
+def not_finite(reference: Any, output: Any) -> str | None:
+    """What a model's answer holds that the reference's does not: a NaN, or an infinity in another place; None where it is sound."""
+    if has_nan(output):
+        return "a NaN"
+    pairs = zip(_tensors(reference), _tensors(output), strict=False)
+    real = [(one, other) for one, other in pairs if one.shape == other.shape and other.is_floating_point()]
+    has_overflow = any(_overflows(one, other) for one, other in real if not one.is_complex())
+    return "an infinity where the baseline's has none" if has_overflow else None
+
+
+def _overflows(reference: Tensor, output: Tensor) -> bool:
+    infinite = torch.isinf(output)
+    wanted = reference.to(output.device, torch.float64)  # a number of fp64 does not overflow by being compared
+    return bool((infinite & (wanted != output.double())).any())
+
+
 def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[str]]:
     """The innermost layer that was entered and not left when `run` fails, and the shapes it was given."""
     entered: list[tuple[str, list[str]]] = []

@@ -19,11 +19,12 @@ import psutil
 import torch
 from torch import nn
 
+from .copying import copied
 from .doors import computes_in_16_bits
 from .engines import Engine
 from .errors import FileError, MeasureError, PaifuserError, StepError, StoppedError, WorkloadError, first_line
 from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
-from .locate import has_nan
+from .locate import not_finite
 from .measure import output_error
 from .progress import progress
 from .quantized import QuantizedLayer
@@ -139,8 +140,13 @@ class Variant:
                 SavedStep(kind=step.kind, package=type(step).__module__.partition(".")[0], report=report, remembered=remembered)
                 for step, report, remembered in zip(self.recipe, self.reports, self.remembered, strict=True)
             ),
-            sketch=sketch_of(self.work, self.model),
+            sketch=sketch_of(self.work, self.model) if self._was_run else None,
         )
+
+    @property
+    def _was_run(self) -> bool:
+        """Whether the steps were checked on example inputs; `quantize_model` without data has none."""
+        return all(one.relative_error is not None for one in self.reports)
 
     def _checked(self) -> Measurement:
         """What is known without measuring."""
@@ -187,7 +193,7 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
     step = recipe.steps[-1]
     began = time.perf_counter()
-    draft = Draft(before.work, before.module if step.leaves_module else copy.deepcopy(before.module).eval())
+    draft = Draft(before.work, before.module if step.leaves_module else _copy(before.work, before.module))
     draft.should_stop, draft.earlier = should_stop or draft.should_stop, recipe.steps[:-1]
     try:
         step.apply(draft)
@@ -218,8 +224,8 @@ def _told(step: Step, before: Variant) -> str:
 def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
     """The relative error against the baseline; an exact step is held to its tolerance against the draft before it."""
     output = _answer(draft.work, draft.model)
-    if has_nan(output):
-        raise StepError("its answer holds a NaN; choose a wider number format or leave the step out.")
+    if found := not_finite(reference, output):
+        raise StepError(f"its answer holds {found}; choose a wider number format or leave the step out.")
     try:
         if step.allowed_error is not None:
             _check_exact(step.allowed_error, before, draft, output)
@@ -245,9 +251,10 @@ def _answer(work: Workload, model: nn.Module) -> Any:
         return work.inputs.clone()(model)
 
 
-def _copy(work: Workload) -> nn.Module:
+def _copy(work: Workload, module: nn.Module | None = None) -> nn.Module:
+    """A copy of the workload's model, or of what a step made of it, that shares nothing with it."""
     try:
-        return copy.deepcopy(work.model).eval()
+        return copied(module or work.model).eval()
     except Exception as error:
         raise StepError(f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to a copy.") from error
 

@@ -20,6 +20,8 @@ from .errors import FileError, WorkloadError, first_line
 
 OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")  # as safetensors spells what the system said
 
+OVERLAPS = 1  # as torch tells it
+
 
 def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
     """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal models, to the bit."""
@@ -86,6 +88,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
         raise FileError(f"There is no weights file {str(path)!r}.")
     loaded = _read_safetensors(path) if path.suffix == ".safetensors" else _read_torch(path)
     _check_fits(model, loaded, path.name)
+    _give_every_value_memory(model)
     model.load_state_dict(loaded)
 
 
@@ -105,6 +108,13 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
                 f"make it dense with .to_dense()."
             )
     return state
+
+
+def _give_every_value_memory(model: nn.Module) -> None:
+    """A tensor made by `expand` has one place in memory for many values, into which torch cannot write them."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
+            tensor.data = tensor.data.contiguous()
 
 
 def _bytes(tensor: Tensor) -> bytes | memoryview:

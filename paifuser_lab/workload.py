@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from ._files import is_encodable
 from .arguments import device_of
+from .copying import copied
 from .errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from .locate import describe, failing_layer, first_nan, has_nan
 from .records import Origin
@@ -163,7 +164,7 @@ class Workload:
         own = copy.copy(self)
         own.variants = OrderedDict()
         try:
-            own.model = copy.deepcopy(self.model)
+            own.model = copied(self.model)
         except Exception as error:
             raise WorkloadError(
                 f"{self.name} cannot be copied ({first_line(error)}), and only a copy is changed or moved."

@@ -21,14 +21,14 @@ from paifuser_lab.formats import FLOATS
 from paifuser_lab.planner import achieved, plan_precision, recipe_of
 from paifuser_lab.planner.precision import achieving, latency, wholes
 from paifuser_lab.planner.precision.achieving import agreement
-from paifuser_lab.planner.precision.costs import Terrain
+from paifuser_lab.planner.precision.costs import Terrain, _savings
 from paifuser_lab.planner.precision.frontier import best_choice, frontier, uniform_choices
-from paifuser_lab.planner.precision.handing import handings
-from paifuser_lab.planner.precision.places import graph_of, places
+from paifuser_lab.planner.precision.handing import Handing, handings
+from paifuser_lab.planner.precision.places import Place, graph_of, places
 from paifuser_lab.planner.precision.program import Cost, Program, Saving, is_within, solve, solve_in_order
 from paifuser_lab.planner.precision.spelling import steps_of
 from paifuser_lab.quantized import QuantizedLayer, counting
-from paifuser_lab.records import Allocation, Estimate, LayerSensitivity, Record, Sensitivity
+from paifuser_lab.records import Allocation, ConversionLatency, Estimate, LatencyTable, LayerSensitivity, Record, Sensitivity
 from paifuser_lab.weights import weights_hash
 
 ALL = ("fp32", "bf16", "int8", "int4-weights")
@@ -164,6 +164,23 @@ def test_neighbours_that_spare_a_conversion_are_taken_together():
     assert solve(Program([alone, alone]), "latency_ms", {}).formats == ("fp32", "fp32")
     assert solve(Program([alone, alone], pair), "latency_ms", {}).formats == ("int8", "int8")
     assert solve(Program([alone, alone], [pair[0]._replace(ms=-2.0)], Cost(0, 5, 0)), "loss", {"latency_ms": 5}).cost.loss == 0
+
+
+def test_a_pair_that_costs_time_is_not_taken_without_its_cost():
+    alone = {"fp32": Cost(0, 3, 0), "int8": Cost(0, 1, 0)}
+    pair = Saving(0, "int8", 1, "int8", -5.0)
+    found = solve(Program([alone, alone], [pair]), "latency_ms", {})
+    assert found.formats.count("int8") == 1 and found.cost.latency_ms == 4
+
+
+@pytest.mark.parametrize(("others", "saved"), [(0, 2.0), (1, 1.5), (6, -1.0)])
+def test_each_other_reader_of_what_stays_in_int8_pays_a_conversion_back(others, saved):
+    module, given = nn.Linear(4, 4), torch.randn(2, 4)
+    found = [Place(name, module, None, given, 1, name) for name in ("first", "second")]
+    conversion = ConversionLatency(likeness="second", to_int8_ms=2.0, back_ms=0.5)
+    table = LatencyTable(machine="paper", threads=1, torch_version="2", conversions=(conversion,))
+    options = [{"fp32": Cost(), "int8": Cost()}] * 2
+    assert _savings(found, options, [Handing("first", "second", others)], table) == (Saving(0, "int8", 1, "int8", saved),)
 
 
 def terrain(program, around="fp32"):

@@ -149,6 +149,16 @@ def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(mon
     assert measured["f"].failure == "StepError: no file for a batch of 3." and measured.rows[0].metric is not None
 
 
+@pytest.mark.parametrize(("value", "what"), [(torch.inf, "an infinity where the baseline's has none"), (torch.nan, "a NaN")])
+def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(value: float, what: str) -> None:
+    work = small()
+    variant = lab.apply(work, Recipe(["fold"]))
+    variant.module.head.bias.data.fill_(value)
+    measured = lab.compare(work, f=variant, g=Recipe(["layout"]), rounds=3)
+    assert f"the answer holds {what}" in measured["f"].failure and measured["g"].failure is None
+    assert measured.rows[0].failure is None and measured.rows[0].relative_error == 0
+
+
 def test_should_stop_ends_after_the_round_and_keeps_what_there_is() -> None:
     polled = iter([False, False, True])
     measured = lab.compare(small(), Recipe(["fold"]), rounds=30, should_stop=lambda: next(polled))

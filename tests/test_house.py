@@ -45,6 +45,7 @@ FLOORS = [
     {"graph", "surgery", "doors"},
     {"loading", "fetching"},
     {"workload"},
+    {"copying"},
     {"machine"},
     {"zoo", "locate", "weights", "ceilings", "formats", "chance", "multiply_adds"},
     {"cores"},

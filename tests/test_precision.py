@@ -14,6 +14,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.doors import convert
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError
+from paifuser_lab.locate import not_finite
 from paifuser_lab.weights import weights_hash
 
 
@@ -145,6 +146,38 @@ def test_an_answer_that_overflows_is_refused() -> None:
     nn.init.constant_(model.weight, 1e5)
     with pytest.raises(PaifuserError, match="its answer holds a NaN"):
         chosen(Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])), default="fp16")
+
+
+def test_an_answer_that_becomes_infinite_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    model[0].weight.data = torch.tensor([[-1e4, 0.0], [0.0, 1e4]])
+    work = Workload(model, torch.full((1, 2), 10.0))
+    with pytest.raises(PaifuserError, match="its answer holds an infinity where the baseline's has none; choose a wider"):
+        chosen(work, default="fp16")
+    assert chosen(work, default="bf16").reports[-1].relative_error < 0.01
+
+
+class Masking(nn.Module):
+    """Its answer has places that are infinite on purpose."""
+
+    def __init__(self, limit: float = -torch.inf) -> None:
+        super().__init__()
+        self.line, self.limit = nn.Linear(4, 4), limit
+
+    def forward(self, values: Tensor) -> Tensor:
+        return self.line(values).masked_fill(torch.eye(4, dtype=torch.bool), self.limit)
+
+
+def test_an_answer_that_is_infinite_where_the_models_own_is_is_taken() -> None:
+    variant = chosen(Workload(Masking(), torch.randn(4, 4)), default="bf16")
+    assert torch.isinf(variant.model(torch.randn(4, 4))).sum() == 4 and 0 < variant.reports[-1].relative_error < 0.05
+
+
+def test_an_infinity_of_the_other_sign_is_refused() -> None:
+    answer = torch.tensor([1.0, -torch.inf])
+    assert not_finite([answer], [answer.half()]) is None
+    assert not_finite([answer], [-answer]) == "an infinity where the baseline's has none"
+    assert not_finite([answer, torch.arange(2)], [torch.tensor([1.0, torch.nan]), torch.arange(2)]) == "a NaN"
 
 
 @pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "vit-s-tiny", "swin-t-tiny", "unet-tiny"])

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Profile, Workload
 from paifuser_lab.errors import MeasureError, WorkloadError
+from paifuser_lab.profiler import layers as profiling
 from paifuser_lab.profiler import profile_in_turn
 from paifuser_lab.profiler.alternatives import try_alternatives
 from paifuser_lab.profiler.operators import watch_operators
@@ -347,6 +348,16 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(layer: nn.Mod
     steps = [one.step for one in tried]
     assert ({"precision": {"default": "int8"}} in steps) is (int8 == 400.0)
     assert all(one.here_ms > 0 and one.there_ms > 0 for one in tried)
+
+
+@pytest.mark.parametrize(("name", "rate"), [("fp32", 1.0), ("bf16", 2.0), ("fp16", 4.0), ("int8", 8.0)])
+def test_a_layer_is_judged_by_the_rate_of_its_own_format(name: str, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    ceiling = Ceiling(threads=1, fp32_gflops=1, bf16_gflops=2, fp16_gflops=4, int8_gops=8, bandwidth_gbs=1e9)
+    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+    monkeypatch.setattr(profiling, "hardware", lambda: machine)
+    work = lab.apply(Workload(nn.Sequential(line(64)), torch.randn(8, 64)), lab.Recipe([{"precision": {"default": name}}]))
+    row = lab.profile(work, runs=2, threads=1)["0"]
+    assert row.flops > 0 and row.roof_ms == pytest.approx(row.flops / rate / 1e6, rel=1e-6)
 
 
 def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:

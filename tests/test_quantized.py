@@ -225,6 +225,58 @@ def test_ranges_come_from_the_data_and_outliers_may_be_cut(how):
     assert (constant.low, constant.high, constant.scale) == (0, 0, 1)
 
 
+def span_of(values: Tensor, how: Any) -> Range:
+    layer = nn.Sequential(nn.Linear(values.shape[1], 1))
+    return calibrate(layer, [lambda: layer(values)], ["0"], how)["0"]
+
+
+def test_mse_clips_a_lone_outlier_where_that_loses_less_in_all():
+    values = torch.randn(50_000, 8)
+    values[0, 0] = 20.0
+    span, full = span_of(values, "mse"), Range(float(values.min()), 20.0)
+    assert 4 < span.high < 17
+    assert error(span.rounded(values), values) < 0.9 * error(full.rounded(values), values)
+
+
+def test_percentile_gives_up_the_outliers_and_nearly_nothing_else():
+    values = torch.linspace(-1, 1, 400_000).reshape(-1, 8)
+    span = span_of(values, "percentile")
+    assert -1 <= span.low < -0.998 and 0.998 < span.high <= 1
+    values[0, 0] = 5.0
+    assert 0.99 < span_of(values, "percentile").high < 1.01
+
+
+@pytest.mark.parametrize("how", ["another span", "written into", "as it wants"])
+def test_steps_are_taken_as_they_are_only_where_they_are_of_the_layers_own_span(how):
+    span = Range(-1.0, 2.0)
+    layer = quantized_layer(nn.Linear(8, 4), "int8", span)
+    steps = torch.randint(0, 256, (3, 8), dtype=torch.uint8)
+    given = Int8Tensor(steps, Range(-2.0, 0.5) if how == "another span" else span)
+    with torch.no_grad():
+        if how == "written into":
+            given.mul_(0.25)
+        plain = given.numbers()
+        torch.testing.assert_close(layer(given), layer(plain))
+        assert error(layer(given), F.linear(plain.clamp(-1, 2), layer.weight, layer.bias)) < 0.05
+
+
+def test_a_layer_does_not_hand_on_to_readers_that_want_different_spans():
+    class Fork(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, values: Tensor) -> Tensor:
+            seen = self.stem(values)
+            return self.left(seen) + self.right(seen)
+
+    model = Fork()
+    graph = observe(model, lambda: model(torch.randn(2, 4)))
+    spans = {"stem": Range(-1, 1), "left": Range(-2, 2), "right": Range(-2, 2)}
+    assert outlets(graph, spans)["stem"].span == Range(-2, 2)
+    assert "stem" not in outlets(graph, spans | {"right": Range(-2, 3)})
+
+
 def test_a_nan_in_the_data_names_the_layer_that_is_given_it():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     work = Workload(model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))])

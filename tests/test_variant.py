@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, steps
 from paifuser_lab import variant as variants
 from paifuser_lab.cores import threads
-from paifuser_lab.errors import PaifuserError, RecipeError, StepError
+from paifuser_lab.errors import PaifuserError, RecipeError, StepError, WorkloadError
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.weights import load_weights, weights_hash
 
@@ -226,6 +227,68 @@ def test_a_model_that_cannot_be_copied_is_told() -> None:
     model.file = open(os.devnull)  # type: ignore[assignment]  # noqa: SIM115
     with model.file, pytest.raises(StepError, match=r"Small cannot be copied .*, and a recipe is only applied to a copy"):
         lab.apply(Workload(model, images()), Recipe(["fold"]))
+
+
+class Clinging(nn.Linear):
+    """Its copy is itself."""
+
+    def __deepcopy__(self, memo: Any) -> Clinging:
+        return self
+
+
+class Lending(nn.Linear):
+    """Its copy has its weight, or a view of it."""
+
+    lends_view = False
+
+    def __deepcopy__(self, memo: Any) -> Lending:
+        made = type(self)(self.in_features, self.out_features)
+        made.weight = nn.Parameter(self.weight[:]) if self.lends_view else self.weight
+        return made
+
+
+class LendingView(Lending):
+    lends_view = True
+
+
+class LendingBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values + self.shift
+
+    def __deepcopy__(self, memo: Any) -> LendingBuffer:
+        made = LendingBuffer()
+        made.shift = self.shift
+        return made
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        (Clinging(4, 4), r"module 'part' \(Clinging\) is not copied but used again"),
+        (Lending(4, 4), r"the copy of module 'part' \(Lending\) shares the memory of 'weight'"),
+        (LendingView(4, 4), r"the copy of module 'part' \(LendingView\) shares the memory of 'weight'"),
+        (LendingBuffer(), r"the copy of module 'part' \(LendingBuffer\) shares the memory of 'shift'"),
+    ],
+    ids=["module", "weight", "view", "buffer"],
+)
+def test_a_model_whose_copy_is_partly_itself_is_refused_and_not_changed(part: nn.Module, what: str) -> None:
+    model = nn.Sequential(OrderedDict(line=nn.Linear(4, 4), part=part))
+    work = Workload(model, torch.randn(2, 4))
+    before = portrait(model)
+    with pytest.raises(StepError, match=f"Sequential cannot be copied .*{what}.*; let its __deepcopy__"):
+        lab.apply(work, Recipe([{"precision": {"default": "bf16"}}]))
+    with pytest.raises(WorkloadError, match=f"Sequential cannot be copied .*{what}"):
+        work.copied()
+    assert portrait(model) == before and work.variants == {}
+
+
+def test_a_model_that_is_its_own_copy_is_refused() -> None:
+    with pytest.raises(StepError, match=r"the model itself \(Clinging\) is not copied"):
+        lab.apply(Workload(Clinging(4, 4), torch.randn(2, 4)), Recipe(["layout"]))
 
 
 def test_a_variant_is_saved_whole_and_replayed_to_the_same_hash(tmp_path: Path) -> None:

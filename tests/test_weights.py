@@ -17,6 +17,7 @@ from models import Small, Tied, ids
 from safetensors.torch import save_file
 from torch import nn
 
+import paifuser_lab as lab
 from paifuser_lab.errors import FileError
 from paifuser_lab.weights import answer_hash, load_weights, save_weights, weights_bytes, weights_hash
 
@@ -72,6 +73,30 @@ def test_tied_weights_are_stored_once_and_still_tied(tmp_path: Path) -> None:
     assert weights_hash(other) == weights_hash(model) and torch.equal(other(x := ids()), model(x))
     assert weights_bytes(model) == 4 * (7 * 4 + 4 * 4 + 4)
     assert path.stat().st_size < weights_bytes(model) + 7 * 4 * 4 + 600, "the file has the table once"
+
+
+class Expanded(nn.Module):
+    """A buffer and a parameter with many values in one place of memory."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.tensor([value]).expand(4))
+        self.scale = nn.Parameter(torch.full((1, 4), value).expand(2, 4))
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        return values * self.scale + self.shift
+
+
+def test_tensors_made_by_expand_are_saved_and_loaded(tmp_path: Path) -> None:
+    model, other = Expanded(3.0), Expanded(5.0)
+    path = save_weights(model, tmp_path / "w.safetensors")
+    load_weights(other, path)
+    assert weights_hash(other) == weights_hash(model)
+    x = torch.randn(2, 4)
+    assert torch.equal(other(x), model(x))
+    work = lab.Workload(model, x)
+    variant = lab.apply(work, lab.Recipe(["layout"]))
+    assert lab.Variant.load(variant.save(tmp_path / "folder"), work).weights_hash == variant.weights_hash
 
 
 def test_a_state_dict_of_torch_is_read_too(tmp_path: Path) -> None:

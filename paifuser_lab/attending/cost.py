@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..copying import copied
 from ..errors import MeasureError
 from ..host import host_facts
 from ..machine import thread_choices
@@ -103,7 +104,7 @@ class _Looked:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.model = copy.deepcopy(self.work.model).eval()
+        self.model = copied(self.work.model).eval()
         self.lists = {keep: lists_from_data(self.model, self.work, self.seen.able, self._keeping(keep)) for keep in self.keeps}
         self.layer_errors = {layer: [] for layer in self.seen.able}
         for layer in self.seen.able:

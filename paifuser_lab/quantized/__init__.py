@@ -2,6 +2,7 @@
 
 tensor.py         values that stay in int8 between layers
 int8.py           convolution and linear on oneDNN's operators
+saturation.py     the same where a processor adds int8 products in 16 bits
 on_gpu.py         the same in this project's CUDA kernels
 fp8.py            linear layers that multiply in floating point of eight bits
 weights_only.py   few bits at rest, plain arithmetic
@@ -22,14 +23,14 @@ from __future__ import annotations
 
 from .building import obstacle, quantized_layer
 from .calibration import How, calibrate
-from .choosing import nothing_to_round, possible
+from .choosing import nothing_to_round, possible, possible_unseen
 from .compensation import Technique
 from .conversion import counting
 from .int4_notes import int4_notes
 from .int8 import Int8Layer, Outlet
 from .layer import QuantizedLayer
 from .neighbours import outlets
-from .placing import Calibration, place, reasons_against, seen, sharers
+from .placing import Calibration, place, place_weights, reasons_against, seen, sharers
 from .remembering import norms_of, place_again, remembered_of
 from .tensor import Int8Tensor
 from .weights_only import stored_for_onnx
@@ -51,7 +52,9 @@ __all__ = [
     "outlets",
     "place",
     "place_again",
+    "place_weights",
     "possible",
+    "possible_unseen",
     "quantized_layer",
     "reasons_against",
     "remembered_of",

@@ -7,13 +7,15 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-
-def _convolution(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    return 2 * int(out_shape.numel()) * int(qw[1:].numel())
+from .saturation import weights_of
 
 
-def _linear(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
-    return 2 * int(qx.numel()) * int(out_shape[-1])
+def _convolution(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+    return 2 * int(out_val.numel()) * int(qw.shape[1:].numel()) // weights_of(qw)
+
+
+def _linear(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+    return 2 * int(qx.numel()) * int(out_val.shape[-1]) // weights_of(qw)
 
 
 for operator, formula in (
@@ -21,4 +23,4 @@ for operator, formula in (
     (torch.ops.onednn.qconv_pointwise, _convolution),
     (torch.ops.onednn.qlinear_pointwise, _linear),
 ):
-    register_flop_formula(operator)(formula)
+    register_flop_formula(operator, get_raw=True)(formula)

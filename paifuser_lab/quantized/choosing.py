@@ -34,7 +34,23 @@ def possible(
 
     One that is wanted by its own name is an error, as it is where none can.
     """
-    reasons = reasons_against(model, seen(work, model), wanted)
+    return _sorted_out(model, reasons_against(model, seen(work, model), wanted), wanted, by_name)
+
+
+def possible_unseen(model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """The same for a model of which no inputs are known; formats that need ranges of inputs are refused."""
+    for layer, name in wanted.items():
+        if name == "int8":
+            raise StepError(
+                f"{describe(model, layer)} in int8 needs the range of what it is given, which is found on data; "
+                "give data, or take int8-weights"
+            )
+    return _sorted_out(model, reasons_against(model, None, wanted), wanted, by_name)
+
+
+def _sorted_out(
+    model: nn.Module, reasons: Mapping[str, str], wanted: Mapping[str, str], by_name: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
     for layer, reason in reasons.items():
         if layer in by_name:
             raise StepError(f"{describe(model, layer)} cannot be in {wanted[layer]}: {reason}.")

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..formats import Quantized, Range, quantize
-from . import arithmetic, int_mm, on_gpu  # noqa: F401 (the counter is told once)
+from . import arithmetic, int_mm, on_gpu, saturation  # noqa: F401 (the counter is told once)
 from .conversion import through_steps, to_steps
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
 
 WHOLE = 2**31  # whole numbers of 32 bits are below
 CONVOLVE = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
+CONVOLVE_IMAGES = torch.ops.onednn.qconv2d_pointwise
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,13 @@ class Outlet:
             return "none", []
         low, high = self.clamp
         return ("relu", []) if (low, high) == (0, None) else ("hardtanh", [low, float("inf") if high is None else high])
+
+    @property
+    def steps_kept(self) -> tuple[int, int]:
+        """The same on the steps themselves."""
+        low, high = (None, None) if self.clamp is None else self.clamp
+        assert self.span is not None
+        return (0 if low is None else self.span.step(low)), (255 if high is None else self.span.step(high))
 
 
 class Int8Layer(QuantizedLayer):
@@ -76,6 +84,12 @@ class Int8Layer(QuantizedLayer):
         weight = torch.ops.quantized_decomposed.dequantize_per_channel(self.values, scales, zeros, 0, -128, 127, torch.int8)
         return rounded, weight
 
+    def _written(self, dtype: torch.dtype) -> torch.dtype:
+        """The type in which oneDNN writes an answer; others are converted to from fp32."""
+        if dtype == torch.bfloat16:  # which it writes everywhere, without AVX-512 a hundred times slower
+            return dtype if torch.backends.cpu.get_cpu_capability() == "AVX512" else torch.float32
+        return dtype if dtype == torch.uint8 else torch.float32
+
     @abstractmethod
     def product(self, given: Tensor, weight: Tensor) -> Tensor:
         """The layer's arithmetic on plain numbers."""
@@ -96,7 +110,7 @@ class Int8Convolution(Int8Layer):
         self.kernel_size, self.stride, self.dilation, self.groups = layer.kernel_size, layer.stride, layer.dilation, layer.groups
         self.padding = padding
         self.in_channels, self.out_channels = layer.in_channels, layer.out_channels
-        self._operator = torch.ops.onednn.qconv2d_pointwise if count == 2 else torch.ops.onednn.qconv_pointwise
+        self._operator = CONVOLVE_IMAGES if count == 2 else torch.ops.onednn.qconv_pointwise
 
     def product(self, given: Tensor, weight: Tensor) -> Tensor:
         convolve = CONVOLVE[weight.ndim]
@@ -109,27 +123,29 @@ class Int8Convolution(Int8Layer):
             answer = on_gpu.multiply(self, steps, scale, zero, dtype)
             return answer.squeeze(0) if is_single else answer
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
+        if self._is_split():
+            steps = saturation.doubled(steps, self.groups)
         if self._packed is None:
-            packed = torch.ops.onednn.qconv_prepack(
-                self.values, self.scales[:, 0], self.span.scale, self.span.zero, *geometry, list(steps.shape)
-            )
-            self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_channels)
-        operation, scalars = self.outlet.post_operation
-        made: Tensor = self._operator(
-            steps,
-            self.span.scale,
-            self.span.zero,
-            *self._packed,
-            self.bias,
-            *geometry,
-            scale,
-            zero,
-            dtype,
-            operation,
-            scalars,
-            "",
-        )
-        return made.squeeze(0) if is_single else made
+            self._packed = self._pack(geometry, list(steps.shape))
+        has_clamp = self._operator is CONVOLVE_IMAGES  # in one and three dimensions the operator does not clamp on the way
+        operation, scalars = self.outlet.post_operation if has_clamp else ("none", [])
+        given = steps, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
+        answer: Tensor = self._operator(*given, scale, zero, self._written(dtype), operation, scalars, "").to(dtype)
+        if not has_clamp and dtype == torch.uint8:
+            answer.clamp_(*self.outlet.steps_kept)
+        return answer.squeeze(0) if is_single else answer
+
+    def _is_split(self) -> bool:
+        """Whether products that are added in 16 bits could saturate; those of a single input are not added there."""
+        return self.in_channels > self.groups and saturation.saturates()
+
+    def _pack(self, geometry: tuple[Any, ...], shape: list[int]) -> tuple[Any, ...]:
+        values = saturation.addends(self.values) if self._is_split() else self.values
+        spans = self.span.scale, self.span.zero
+        packed = torch.ops.onednn.qconv_prepack(values, self.scales[:, 0], *spans, *geometry, shape)
+        if self._is_split():
+            saturation.mark(packed)
+        return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_channels)
 
 
 class Int8Linear(Int8Layer):
@@ -168,16 +184,23 @@ class Int8Linear(Int8Layer):
         if steps.device.type != "cpu":  # where nobody hands on in int8
             made = int_mm.linear(rows, self.span, self.values, self.scales[:, 0], self.bias)
             return made.to(dtype).reshape(*steps.shape[:-1], self.out_features)
+        if saturation.saturates():
+            rows = saturation.doubled(rows)
         if self._packed is None:
-            packed = torch.ops.onednn.qlinear_prepack(self.values, list(rows.shape))
-            self._packed = packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
+            self._packed = self._pack(list(rows.shape))
             self._has_whole_bias = self.bias is not None and _is_whole(self.bias / (self.scales[:, 0] * self.span.scale))
-        operation, scalars = self.outlet.post_operation
-        made = torch.ops.onednn.qlinear_pointwise(
-            rows, self.span.scale, self.span.zero, *self._packed, self.bias, scale, zero, dtype, operation, scalars, ""
-        )
+        given = rows, self.span.scale, self.span.zero, *self._packed, self.bias
+        written = self._written(dtype)
+        made = torch.ops.onednn.qlinear_pointwise(*given, scale, zero, written, *self.outlet.post_operation, "").to(dtype)
         answer: Tensor = made.reshape(*steps.shape[:-1], self.out_features)
         return answer
+
+    def _pack(self, shape: list[int]) -> tuple[Any, ...]:
+        values = saturation.addends(self.values) if saturation.saturates() else self.values
+        packed = torch.ops.onednn.qlinear_prepack(values, shape)
+        if saturation.saturates():
+            saturation.mark(packed)
+        return packed, self.scales[:, 0].contiguous(), packed_zero_points(self.out_features)
 
 
 def paddings(layer: Any) -> tuple[int, ...] | None:

@@ -45,8 +45,8 @@ def seen(work: Workload, model: nn.Module) -> Graph:
         return observe(model, lambda: inputs(model))
 
 
-def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
-    """The chosen layers that cannot have their format, and why."""
+def reasons_against(model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]) -> dict[str, str]:
+    """The chosen layers that cannot have their format, and why; without a run of the model none is known not to be called."""
     found: dict[str, str] = {}
     owners = sharers(model)
     for layer, name in chosen.items():
@@ -55,7 +55,7 @@ def reasons_against(model: nn.Module, graph: Graph, chosen: Mapping[str, str]) -
         others = [one for weight in module.parameters(recurse=False) for one in owners[id(weight)] if one != layer]
         if reason is None and others:
             reason = f"it shares its weight with '{others[0]}'; leave both as they are, or give each a weight of its own"
-        if reason is None and not graph.entries[layer]:
+        if reason is None and graph is not None and not graph.entries[layer]:
             reason = "it is never called: its weight is read by the layer around it, or it does not run on the example inputs"
         if reason is not None:
             found[layer] = reason
@@ -103,6 +103,13 @@ def place(
     made_up_for += [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
     notes += [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"] if fp8 else []
     return [*notes, *made_up_for, *(told(work, model, len(int8), calibration) if int8 else [])]
+
+
+def place_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
+    """Put layers of formats that need no data in place, without running the model; what was done, in sentences."""
+    for layer, name in chosen.items():
+        replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
+    return [f"{counted(len(chosen), 'layer')} in few bits, rounded without data"] if chosen else []
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:

@@ -116,7 +116,7 @@ def _clamped(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     low, high = (list(args) + [-1, 1][len(args) :])[:2]
     if kwargs or not low <= 0 <= high:
         return None
-    least, most = (min(255, max(0, round(edge / one.span.scale) + one.span.zero)) for edge in (low, high))
+    least, most = (one.span.step(edge) for edge in (low, high))
     if func is aten.hardtanh_.default:
         one.steps.clamp_(least, most)
         return one

@@ -22,7 +22,7 @@ class StepReport(Record):
 
     step: str
     seconds: float
-    relative_error: float
+    relative_error: float | None  # None where there were no inputs to find it on
     notes: tuple[str, ...] = ()
 
 

@@ -22,7 +22,9 @@ from ..quantized import (
     nothing_to_round,
     place,
     place_again,
+    place_weights,
     possible,
+    possible_unseen,
     remembered_of,
     sharers,
 )
@@ -90,6 +92,19 @@ class Precision(Step):
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         elif self.compensate:
             draft.notes.append("no layer is in whole numbers, so there is nothing to make up for")
+        self._convert_floats(draft, {layer: name for layer, name in chosen.items() if layer not in whole})
+
+    def apply_unseen(self, draft: Draft) -> None:
+        """As `apply`, for a model of which no inputs are known: it is not run, and formats that need data are refused."""
+        chosen = self._chosen(draft.module)
+        whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
+        if not whole and self.default not in CONVERTED:
+            raise StepError(nothing_to_round(draft.module, self.kind))
+        if whole:
+            layers, notes = possible_unseen(draft.module, whole, self.layers)
+            norms = norms_of(draft.module)
+            draft.notes += [*notes, *place_weights(draft.module, layers)]
+            draft.remembered = remembered_of(draft.module, set(layers), norms)
         self._convert_floats(draft, {layer: name for layer, name in chosen.items() if layer not in whole})
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:

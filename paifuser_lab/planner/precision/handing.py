@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...copying import copied
 from ...folding import fold, plan_fold
 from ...formats import Range
 from ...graph import Graph
@@ -28,7 +28,7 @@ class Handing:
 def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
     """The pairs of neighbours among layers that can be in int8, read from a run with their batch-norms folded."""
     names = set(layers)
-    model = copy.deepcopy(work.model).eval()
+    model = copied(work.model).eval()
     fold(model, [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in names])
     graph = seen(work, model)
     found: list[Handing] = []

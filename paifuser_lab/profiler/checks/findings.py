@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...copying import copied
 from ...errors import first_line
 from ...machine import thread_choices
 from ...measure import Candidate, Samples, rounds_in_turn
@@ -108,7 +108,7 @@ def _channels_last(found: Findings, work: Workload) -> Callable[[], Any] | None:
         found.settled["memory layout"] = "already channels last"
         return None
     try:
-        turned = copy.deepcopy(work.model).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        turned = copied(work.model).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     except Exception as error:
         found.reasons["memory layout"] = f"the model cannot be copied ({first_line(error)})"
         return None

@@ -1,0 +1,58 @@
+"""Processors without VNNI add pairs of int8 products in 16 bits, where they saturate: there each weight is split into two addends.
+
+A step (up to 255) times a weight (up to 127), twice, is more than 16 bits hold, and oneDNN's answer is then wrong by up to a half.
+Two addends of a weight are at most 64 each, and no pair of their products saturates. The inputs meet either addend, which is twice
+the arithmetic: int8 is then hardly faster than fp32, and its numbers are those of every other processor.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .layer import packed_zero_points
+
+WIDTH = 64  # of the product that is tried
+MOST_STEP, MOST_WEIGHT = 255, 127
+
+
+@cache
+def saturates() -> bool:
+    """Whether this processor's int8 product of the largest steps and weights is too small."""
+    with _disable_current_modes():  # whoever counts or records operators is not to see this one
+        weights = torch.full((WIDTH, WIDTH), MOST_WEIGHT, dtype=torch.int8)
+        steps = torch.full((WIDTH, WIDTH), MOST_STEP, dtype=torch.uint8)
+        packed = torch.ops.onednn.qlinear_prepack(weights, [WIDTH, WIDTH])
+        scales, zeros = torch.ones(WIDTH), packed_zero_points(WIDTH)
+        made = torch.ops.onednn.qlinear_pointwise(
+            steps, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+    return float(made.min()) < MOST_STEP * MOST_WEIGHT * WIDTH
+
+
+def addends(values: Tensor) -> Tensor:
+    """Two addends of each weight, side by side along a group's inputs."""
+    first = values >> 1
+    return torch.cat([first, values - first], 1)
+
+
+def doubled(steps: Tensor, groups: int = 1) -> Tensor:
+    """Steps for either addend, group by group."""
+    if groups == 1:
+        return torch.cat([steps, steps], 1)
+    grouped = steps.unflatten(1, (groups, -1))
+    return torch.cat([grouped, grouped], 2).flatten(1, 2)
+
+
+def mark(packed: Any) -> None:
+    """Note on packed weights that they are addends, which do not count as two weights."""
+    packed.are_addends = True
+
+
+def weights_of(packed: Any) -> int:
+    """For how many weights each packed one counts, as a divisor."""
+    return 2 if getattr(packed, "are_addends", False) else 1
