@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
