@@ -57,12 +57,13 @@ def imported(name: str) -> Callable[..., Any]:
 def followed(name: str, source: str | Path) -> Callable[..., Any]:
     """The function that a file names, where following it needs nobody's trust; a FileError says how to trust the file."""
     module, _, function = name.partition(":")
+    found: Any
     if _is_plug_in(module):
         found = imported(name)
         is_followed = _declares_workload(found)
     else:
         found = getattr(sys.modules.get(module), function, None)
-        is_followed = callable(found) and module in sys.modules and _is_users_own(sys.modules[module])
+        is_followed = callable(found) and _is_users_own(sys.modules[module])
     if not (is_followed and getattr(found, "__module__", None) == module):
         raise FileError(f"{source} names {name!r}, which would run code that a file chose: if you trust it, load it {HOW}.")
     return found  # type: ignore[no-any-return]
