@@ -81,15 +81,9 @@ def test_an_option_of_a_wrong_type_is_told_by_every_step(kind: str) -> None:
         for value in WRONG:
             try:
                 lab.Recipe.from_text(lab.Recipe([{kind: {option: value}}]).to_text())
-<<<<<<< HEAD
-            except RecipeError as error:
-                refused += kind in str(error) or pytest.fail(f"{error} does not name {kind}")
-    assert refused
-=======
             except RecipeError as told:  # whatever else it raises fails the test
                 said.append(str(told))
     assert said and all(kind in sentence for sentence in said)
->>>>>>> 926add6b4d4c8ffa1cd7b13ffdf3b005fdb74cf0
 
 
 def test_load_takes_a_name_and_an_original_is_a_workload(tmp_path: Any) -> None:
