@@ -132,7 +132,8 @@ def test_other_operands_are_answered_as_the_model_does(x: Tensor, y: Tensor) -> 
     model = fused(Scored(), torch.randn(6, 16), torch.randn(10, 16)).model
     with torch.no_grad():
         got, wanted = model(x, y), Scored()(x, y)
-    assert got.dtype == wanted.dtype and torch.allclose(got, wanted, rtol=1e-4 if x.dtype != torch.bfloat16 else 2e-2, atol=1e-4)
+    assert got.dtype == wanted.dtype
+    assert torch.allclose(got, wanted, rtol=1e-4, atol=0.1 if x.dtype is torch.bfloat16 else 1e-4)  # sums near 0 round by that
     with pytest.raises(RuntimeError):
         model(torch.randn(6, 16), torch.randn(10, 15))
 
