@@ -9,8 +9,6 @@ The worker is a thread that lives while there is something to do: a session at r
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from .comparison import compare
-from .errors import PaifuserError, StoppedError, first_line
+from .errors import PaifuserError, StoppedError
 from .looks import FINDS, KINDS, Look
 from .profiler import profile
 from .profiler.recording import wake_profiler
@@ -28,6 +26,7 @@ from .state import State
 from .steps import Step
 from .ticking import ticking
 from .variant import Variant, apply, drop_oldest
+from .working import Working, told
 from .workload import Workload, workload_of
 
 ROUNDS = 30
@@ -35,46 +34,31 @@ SECONDS = 10.0
 LOOK_S = 2.0  # for the timed runs of a profile
 MOST_RECORDS = 32  # comparisons, and as many profiles
 
-logger = logging.getLogger(__name__)
-
-
-Listener = Callable[[State], None]
 Found = TypeVar("Found")
 
 
-class Session:
+class Session(Working):
     """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the worker is done."""
 
     def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
         self.work = work = workload_of(work)
         self._own = work.copied()  # what the worker runs: yours may be trained in a cell meanwhile
         self.rounds, self.seconds = rounds, seconds
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
         self._past: list[Recipe] = [Recipe(workload=work.name)]
         self._future: list[Recipe] = []
         self._measured: OrderedDict[str, Comparison] = OrderedDict()
         self._variants: OrderedDict[str, Variant] = OrderedDict()
         self._profiles: OrderedDict[str, Profile] = OrderedDict()
-        self._listeners: list[Listener] = []
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
         self._looks: dict[
             str, tuple[float, dict[str, Any]]
         ] = {}  # what is to be looked at, for how many seconds, with what options
         self._found: dict[str, Any] = dict.fromkeys(FINDS)
-        self._is_closed = False
-        self._state = State(self._past[0], status="profiling")
-        self._worker: threading.Thread | None = None
+        super().__init__(State(self._past[0], status="profiling"), name=f"session of {work.name}")
         wake_profiler()
         with self._lock:
             self._have_done()
-
-    @property
-    def state(self) -> State:
-        """What there is to show."""
-        with self._lock:
-            return self._state
 
     @property
     def recipe(self) -> Recipe:
@@ -132,12 +116,6 @@ class Session:
             self._version += 1
             self._looks.clear()
 
-    def wait(self, timeout: float | None = None) -> State:
-        """Wait until the worker has nothing left to do, or the session was closed and the worker has ended."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._worker is None, timeout)
-            return self._state
-
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Meanwhile no other thread makes a new state."""
@@ -157,18 +135,7 @@ class Session:
             self._wanted = False
             self._looks.clear()
             if self._worker is None:
-                self._own.variants.clear()
-
-    def observe(self, listener: Listener) -> Callable[[], None]:
-        """Be told of every new state, in whatever thread made it; the answer ends it."""
-
-        def end() -> None:
-            with self._lock:
-                self._listeners = [one for one in self._listeners if one is not listener]
-
-        with self._lock:
-            self._listeners.append(listener)
-        return end
+                self._forget()
 
     # What follows runs under the lock, or in the worker.
 
@@ -226,14 +193,6 @@ class Session:
             while len(kept) > MOST_RECORDS:
                 del kept[next(digest for digest in kept if digest != self._past[0].digest)]
 
-    def _set(self, state: State) -> None:
-        self._state = state
-        for listener in tuple(self._listeners):
-            try:
-                listener(state)
-            except Exception:
-                logger.exception("a listener of the session failed; the session goes on")
-
     def _update(self, version: int, **changes: Any) -> bool:
         """Change the state if nothing newer was asked for; whether that is so."""
         with self._lock:
@@ -242,37 +201,8 @@ class Session:
             self._set(replace(self._state, **changes))
             return True
 
-    def _have_done(self) -> None:
-        """See to it that there is a worker for what is wanted."""
-        if self._worker is None:
-            self._worker = threading.Thread(target=self._work, name=f"session of {self.work.name}", daemon=True)
-            self._worker.start()
-
-    def _work(self) -> None:
-        """Do what is wanted, whatever comes of it: nobody shall wait for a worker that is gone."""
-        try:
-            while job := self._next_job():
-                job()
-        except BaseException as error:
-            logger.exception("the worker of the session failed; the next choice has a new one")
-            self._rest_now(error=_told(error))
-
-    def _next_job(self) -> Callable[[], None] | None:
-        with self._lock:
-            if self._is_wanted:
-                return self._job()
-            self._rest_now()
-            return None
-
-    def _rest_now(self, **changes: Any) -> None:
-        """The worker ends."""
-        with self._changed:
-            self._worker = None
-            self._changed.notify_all()
-            if self._is_closed:
-                self._own.variants.clear()  # they refer to the workload that refers to them
-            if self._state.is_busy or changes:
-                self._set(replace(self._state, status="idle", done=0, total=0, **changes))
+    def _forget(self) -> None:
+        self._own.variants.clear()  # they refer to the workload that refers to them
 
     def _job(self) -> Callable[[], None]:
         """A choice first; then what there is to look at."""
@@ -345,7 +275,7 @@ class Session:
                         self._show(one, record)
         except BaseException as raised:
             is_stopped = isinstance(raised, KeyboardInterrupt) and version != self._version  # before it had anything
-            error = None if is_stopped else _told(raised)
+            error = None if is_stopped else told(raised)
         with self._lock:
             status = self._state.status if self._wanted else "idle"
             shown = replace(self._state, status=status, done=0, total=0)
@@ -366,16 +296,10 @@ class Session:
 
     def _fall_back(self, recipe: Recipe, error: BaseException) -> None:
         """Take out the recipe that failed and say why; one that was only interrupted can be redone."""
-        sentence = _told(error)
+        sentence = told(error)
         with self._lock:
             if self._past[-1] == recipe and len(self._past) > 1 and not self._is_closed:
                 failed = self._past.pop()
                 self._future += [] if isinstance(error, Exception) else [failed]
                 self._ask()
             self._set(replace(self._state, error=sentence, status="idle" if not self._wanted else self._state.status))
-
-
-def _told(error: BaseException) -> str:
-    if not isinstance(error, Exception):
-        return f"The model was interrupted while it ran ({type(error).__name__}); nothing was changed; ask for it again."
-    return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"

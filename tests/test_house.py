@@ -26,7 +26,7 @@ FLOORS = [
     {"widgets"},
     {"figures"},
     {"session"},
-    {"looks"},
+    {"looks", "working"},
     {"planner", "streaming", "accelerate"},
     {"comparison", "schedules", "shortcuts", "state", "opening"},
     {"gate"},
