@@ -47,7 +47,7 @@ def test_seconds_are_a_number_that_is_not_below_zero(name: str, seconds: Any) ->
 @pytest.mark.parametrize("count", [0, -2, 1.5, True, 1_000_000])
 def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
     for look in (lab.profile, profiler.batch_size):
-        with pytest.raises(MeasureError, match="^threads=.* is not possible; give an integer of 1 to 1024"):
+        with pytest.raises(MeasureError, match=r"^threads=.* is not possible; give an integer of 1 to 1024"):
             look(work(), threads=count)
     with pytest.raises(MeasureError, match="torch cannot work with"), threads(count):
         pass
