@@ -17,7 +17,8 @@ def check_count(
     name: str, value: Any, *, least: int = 1, most: float = math.inf, error: type[PaifuserError] = MeasureError
 ) -> None:
     """Refuse what is no integer of at least `least` and at most `most`; a bool is none."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+    is_integer = isinstance(value, Integral) and not isinstance(value, bool)
+    if not is_integer or not least <= int(value) <= most:
         wanted = f"{least} or more" if most == math.inf else f"{least} to {most:.0f}"
         raise error(f"{name}={value!r} is not possible; give an integer of {wanted}.")
 
@@ -31,7 +32,7 @@ def check_threads(value: Any) -> None:
 def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
     """Refuse what is no time to measure for, such as NaN; infinity sets no limit."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not (value >= 0 if may_be_zero else value > 0):
+    if not is_number or not (float(value) >= 0 if may_be_zero else float(value) > 0):
         wanted = "0 or more" if may_be_zero else "more than 0"
         raise MeasureError(f"seconds={value!r} leaves no time to measure; give a number, {wanted}.")
 

@@ -541,5 +541,5 @@ def test_gradients_that_cannot_be_had_are_refused_with_a_reason(model: nn.Module
 def test_a_bare_model_is_refused_with_what_to_do() -> None:
     with pytest.raises(WorkloadError, match="A Linear is no workload; wrap the model"):
         lab.profile(line())  # type: ignore[arg-type]
-    with pytest.raises(MeasureError, match="0 runs measure nothing"):
+    with pytest.raises(MeasureError, match="runs=0 is not possible"):
         look(line(), x(), runs=0)

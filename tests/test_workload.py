@@ -200,8 +200,8 @@ class Elsewhere(nn.Linear):
         (lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)), "is on meta and an input is on cpu; move one of them"),
         (lambda: Workload(lazy_model(), torch.ones(1, 2)), r"'0\.weight' of a lazy layer has no shape yet"),
         (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module; function is none"),  # type: ignore[arg-type]
-        (lambda: lab.load("resnet18-tiny", batch=0), "batch of 0 holds nothing"),
-        (lambda: lab.load("resnet18-tiny", batch=-1), "batch of -1 holds nothing"),
+        (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
+        (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
     ],
     ids=["meta weights", "meta input", "empty batch", "empty batch in a dict", "two devices", "lazy", "a function", "batch 0", "batch -1"],
 )  # fmt: skip
