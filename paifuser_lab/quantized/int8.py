@@ -130,10 +130,10 @@ class Int8Convolution(Int8Layer):
         has_clamp = self._operator is CONVOLVE_IMAGES  # in one and three dimensions the operator does not clamp on the way
         operation, scalars = self.outlet.post_operation if has_clamp else ("none", [])
         given = steps, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
-        answer: Tensor = self._operator(*given, scale, zero, self._written(dtype), operation, scalars, "").to(dtype)
+        made: Tensor = self._operator(*given, scale, zero, self._written(dtype), operation, scalars, "").to(dtype)
         if not has_clamp and dtype == torch.uint8:
-            answer.clamp_(*self.outlet.steps_kept)
-        return answer.squeeze(0) if is_single else answer
+            made.clamp_(*self.outlet.steps_kept)
+        return made.squeeze(0) if is_single else made
 
     def _is_split(self) -> bool:
         """Whether products that are added in 16 bits could saturate; those of a single input are not added there."""

@@ -44,7 +44,7 @@ def doubled(steps: Tensor, groups: int = 1) -> Tensor:
     """Steps for either addend, group by group."""
     if groups == 1:
         return torch.cat([steps, steps], 1)
-    grouped = steps.unflatten(1, (groups, -1))
+    grouped = steps.reshape(steps.shape[0], groups, -1, *steps.shape[2:])
     return torch.cat([grouped, grouped], 2).flatten(1, 2)
 
 
