@@ -63,7 +63,7 @@ def followed(name: str, source: str | Path) -> Callable[..., Any]:
         is_followed = _declares_workload(found)
     else:
         found = getattr(sys.modules.get(module), function, None)
-        is_followed = callable(found) and _is_users_own(sys.modules[module])
+        is_followed = module in sys.modules and callable(found) and _is_users_own(sys.modules[module])
     if not (is_followed and getattr(found, "__module__", None) == module):
         raise FileError(f"{source} names {name!r}, which would run code that a file chose: if you trust it, load it {HOW}.")
     return found  # type: ignore[no-any-return]

@@ -110,6 +110,7 @@ def test_a_function_of_the_notebook_itself_is_followed(here: Path, monkeypatch: 
         "posix:abort",
         "pytest:main",  # installed, imported already
         "torch:seed",
+        "no_such_module:__class__",
         "evil_net:borrowed",  # the user's own module, and a function from elsewhere
         "paifuser_lab.cli:main",  # our own, and no maker of a workload
         "paifuser_lab.cli:models",
