@@ -177,7 +177,9 @@ def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf1
     packed, made = variant.notes
     assert packed.startswith("2 layers ('2', '4') in int4: multiplied as packed integers in bf16")
     assert f"at most {MOST} rows" in packed
-    assert made == "1 layer ('0') in int4: weights made at each call, since torch has no packed operator for layers of kind Conv2d"
+    assert (
+        made == "1 layer ('0') in int4: weights made at each call, since torch has no packed operator for layers of kind Conv2d"
+    )
     moved = float(packed.rsplit(" ", 1)[1])
     exact = copy.deepcopy(variant.module)
     for layer in exact.modules():

@@ -121,9 +121,7 @@ def bench(
     )
 
 
-def _measured(
-    work: Workload, count: int, seconds: float, engines: Sequence[str], failures: dict[str, str]
-) -> Iterator[Int4Row]:
+def _measured(work: Workload, count: int, seconds: float, engines: Sequence[str], failures: dict[str, str]) -> Iterator[Int4Row]:
     inputs = work.inputs
     ways = {EAGER: work.model, **_ways(work, engines, failures)}
     with ExitStack() as running_all, torch.no_grad():
