@@ -41,7 +41,8 @@ class Block(nn.Module):
         seen = F.rms_norm(tokens, tokens.shape[-1:])
         tokens = tokens + self.out(torch.sigmoid(self.query(seen) * self.key(seen)) * self.value(seen))
         seen = F.rms_norm(tokens, tokens.shape[-1:])
-        return tokens + self.down(F.silu(self.gate(seen)) * self.up(seen))
+        made: Tensor = self.down(F.silu(self.gate(seen)) * self.up(seen))
+        return tokens + made
 
 
 class Int4Row(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +46,7 @@ def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
         (few if layer.has_few_rows(given) else many).add(name)
 
     hooks = [
-        layer.register_forward_pre_hook(lambda one, args, kwargs, name=name: seen(name, one, args, kwargs), with_kwargs=True)  # type: ignore[misc]
+        layer.register_forward_pre_hook(lambda one, args, kwargs, name=name: seen(name, one, args, kwargs), with_kwargs=True)
         for name, layer in layers.items()
     ]
     try:
@@ -90,4 +91,5 @@ def _answer_of_weights(work: Workload, model: nn.Module, layers: Mapping[str, We
 def _relative(answer: list[Tensor], exact: list[Tensor]) -> float:
     pairs = list(zip(answer, exact, strict=True))
     difference = sum(float((one - other).square().sum()) for one, other in pairs)
-    return (difference / (sum(float(other.square().sum()) for _, other in pairs) or 1.0)) ** 0.5
+    size = sum(float(other.square().sum()) for _, other in pairs)
+    return math.sqrt(difference / (size or 1.0))

@@ -98,7 +98,8 @@ class WeightsOnly(QuantizedLayer):
 
     def _times_bytes(self, rows: Tensor) -> Tensor:
         scales = self.scales[:, 0].to(torch.bfloat16)
-        return torch.ops.aten._weight_int8pack_mm(rows.to(torch.bfloat16), self.values, scales).to(rows.dtype)
+        made: Tensor = torch.ops.aten._weight_int8pack_mm(rows.to(torch.bfloat16), self.values, scales).to(rows.dtype)
+        return made
 
     def _with_bias(self, made: Tensor) -> Tensor:
         return made if self.bias is None else made + self.bias.to(made.dtype)
