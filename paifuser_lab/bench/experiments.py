@@ -85,7 +85,7 @@ def bench(name: str, names: tuple[str, ...] = (), *, seconds: float = 20.0) -> E
 
 def _cut(work: Workload, seconds: float) -> Iterable[Found]:
     """Right after a cut, before any training: with least squares for what is left, and without."""
-    rows = {}
+    rows: dict[str, Any] = {}
     for left in (0.25, 0.1):
         prune = {"to": {"parameters": left}}
         rows[f"{left:.0%}, repaired"] = Recipe([{"prune": prune}], limit=ANY_DROP)
@@ -99,7 +99,7 @@ def _int4(work: Workload, seconds: float) -> Iterable[Found]:
     qat: dict[str, Any] = {"default": "int4-weights"}
     trained = Recipe([{"qat": qat}], limit=ANY_DROP)
     fixed = Recipe([{"qat": {**qat, "learn_steps": False}}], limit=ANY_DROP)
-    rows = {"rounded": rounded, "trained": trained, "trained, steps fixed": fixed}
+    rows: dict[str, Any] = {"rounded": rounded, "trained": trained, "trained, steps fixed": fixed}
     yield compare(work, seconds=seconds, **rows)
 
 
@@ -107,7 +107,7 @@ def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
     """A format for each layer within the size of int8 plus a tenth, beside the uniform choices."""
     int8 = Recipe([{"precision": {"default": "int8"}}], limit=ANY_DROP)
     int4 = {"default": "int4-weights"}
-    rows = {
+    rows: dict[str, Any] = {
         "int8": int8,
         "int4": Recipe([{"precision": int4}], limit=ANY_DROP),
         "int4, made up for": Recipe([{"precision": {**int4, "compensate": ["rounding", "bias"]}}], limit=ANY_DROP),
@@ -121,7 +121,7 @@ def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
 def _sums(work: Workload, seconds: float) -> Iterable[Found]:
     """int8 in ONNX Runtime with residual sums in fp32 and in int8, one thread each."""
     engine = {"backend": {"name": "onnxruntime", "threads": 1}}
-    rows = {
+    rows: dict[str, Any] = {
         "sums in fp32": Recipe([{"precision": {"default": "int8"}}, engine], limit=ANY_DROP),
         "sums in int8": Recipe([{"precision": {"default": "int8", "sums": "int8"}}, engine], limit=ANY_DROP),
     }
@@ -131,7 +131,7 @@ def _sums(work: Workload, seconds: float) -> Iterable[Found]:
 def _promises(work: Workload, seconds: float) -> Iterable[Found]:
     """What each step that `explain` advises was promised to save, and what it saved."""
     for reason in explain(profile(work, seconds=seconds)).advice:
-        recipe = Recipe([reason.step], limit=ANY_DROP)
+        recipe = Recipe([reason.step or {}], limit=ANY_DROP)
         yield side_by_side(work, apply(work, recipe), predicted=reason, seconds=seconds)
 
 

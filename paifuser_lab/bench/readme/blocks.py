@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from ...errors import FileError
-from ...records import Record
+from . import compression, pruning, speed
+from .folder import Block, Records
+from .missing import missing
 
 BLOCK = re.compile(r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL)
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
-
-class Records:
-    """The records of a folder, by their files' names; None for one that is not there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, name: str, kind: type[AnyRecord]) -> AnyRecord | None:
-        """The record in NAME.json."""
-        path = self.folder / f"{name}.json"
-        return kind.load(path) if path.is_file() else None
-
-    def has(self, name: str) -> bool:
-        """Whether there is a file for it."""
-        return (self.folder / f"{name}.json").is_file()
-
-
-Block = Callable[[Records], str]
 
 
 def render(text: str, folder: Path) -> str:
@@ -59,7 +39,4 @@ def differing(text: str, rendered: str) -> list[str]:
 
 
 def _known() -> dict[str, Block]:
-    from . import compression, speed
-    from .missing import missing
-
-    return {**speed.BLOCKS, **compression.BLOCKS, "missing": missing}
+    return {**speed.BLOCKS, **compression.BLOCKS, **pruning.BLOCKS, "missing": missing}

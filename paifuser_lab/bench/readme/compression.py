@@ -1,18 +1,15 @@
-"""Blocks about few bits, pruning and training."""
+"""Blocks about few bits, and about which layers matter."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, median, stdev
 
-from ...records import Comparison, Measurement
-from ..compress import STAGES, CompressBench
+from ...records import Measurement
 from ..experiments import Experiment
 from ..hessian_peer import HessianBench
 from ..precision import PrecisionBench, PrecisionModel, PrecisionRow
-from ..prune import PruneBench
 from ..sensitivity import SensitivityBench
-from .blocks import Block, Records
+from .folder import Block, Records
 from .text import listed, number, paragraph, percent, power, ratio, table, times
 
 LIVE, OURS = "int8", "int8 → openvino in bf16"
@@ -185,146 +182,6 @@ def hessian(records: Records) -> str:
     )
 
 
-def prune(records: Records) -> str:
-    """A zoo of architectures cut: exact, refused or wrong."""
-    alone, beside = records.get("prune", PruneBench), records.get("prune_peer", PruneBench)
-    measured = beside or alone
-    if measured is None:
-        return ""
-    peer = ""
-    if measured.peer:
-        peer = (
-            f"{measured.peer}, told which layers answer and how many heads there are: "
-            f"{_verdicts(measured.peer_rows, ('exact', 'wrong', 'failed', 'refused', 'timed out'))}."
-        )
-    command = "`paifuser-lab bench prune --peer torch-pruning`" if measured.peer else "`paifuser-lab bench prune`"
-    return paragraph(
-        f"{command} at {measured.ratio:.0%} over {len(measured.rows)} architectures, the pruned",
-        "model against the same with zeros in place of",
-        f"what was removed: ours {_verdicts(measured.rows, ('exact', 'refused', 'wrong'))}.",
-        peer,
-    )
-
-
-def _verdicts(rows: Sequence[object], verdicts: Sequence[str]) -> str:
-    return ", ".join(f"{verdict} on {sum(getattr(row, 'verdict', '') == verdict for row in rows)}" for verdict in verdicts)
-
-
-def compress(records: Records) -> str:
-    """Cut, distilled and trained in int8, over several seeds."""
-    measured = records.get("compress", CompressBench)
-    if measured is None or not measured.runs:
-        return ""
-    seeds = sorted({run.seed for run in measured.runs})
-    goals = sorted({run.goal for run in measured.runs}, reverse=True)
-    base = [_base(run.measured) for run in measured.runs]
-    share = ",".join(f"{goal:g}" for goal in goals)
-    told = paragraph(
-        f"`paifuser-lab bench compress --goals {share}`: {measured.model}",
-        f"({(base[0].parameters or 0) / 1e3:.0f} k parameters; digits that are turned,",
-        f"moved, resized, cluttered and noisy) over {len(seeds)} seeds, each against its own",
-        "original, which is",
-        f"{percent(fmean(row.metric or 0 for row in base))} right on average; points lost with",
-        "the standard deviation of the paired difference,",
-        f"a minus for points won. Latency at batch {measured.batch}, the better number of",
-        f"threads, on {measured.machine}.",
-        "The seeds are those of weights and training; the data and the test images are the same,",
-        "and the recipe was chosen among three by",
-        f"seed {seeds[0]}'s test accuracy (without that seed the points won are",
-        f"{_without(measured, seeds[0], goals)}). The original was trained in",
-        "the plain way; what comes after it learns from examples blended with each other, which",
-        "the original answers. An original that",
-        "learned from blends, too, was not tried: the points won are of the better training, not",
-        "of the cutting.",
-    )
-    header = (
-        "left of the parameters",
-        "stage",
-        "accuracy",
-        "points lost",
-        "size",
-        "latency",
-        "times as fast",
-    )
-    rows = [_stage_row(measured, goal, stage) for goal in goals for stage in STAGES]
-    return f"{told}\n\n{table(header, rows)}"
-
-
-def _base(one: Comparison) -> Measurement:
-    return one[one.baseline]
-
-
-def _pairs(measured: CompressBench, goal: float, stage: str) -> list[tuple[Measurement, Measurement]]:
-    return [(_base(run.measured), run.measured[stage]) for run in measured.runs if run.goal == goal]
-
-
-def _lost(pairs: Sequence[tuple[Measurement, Measurement]]) -> list[float]:
-    return [100 * ((before.metric or 0) - (after.metric or 0)) for before, after in pairs]
-
-
-def _without(measured: CompressBench, seed: int, goals: Sequence[float]) -> str:
-    rest = measured.model_copy(update={"runs": tuple(run for run in measured.runs if run.seed != seed)})
-    won = [" and ".join(f"{-fmean(_lost(_pairs(rest, goal, stage)) or [0.0]):.1f}" for goal in goals) for stage in STAGES[1:]]
-    return f"{won[0]}, then {won[1]} in int8"
-
-
-def _stage_row(measured: CompressBench, goal: float, stage: str) -> list[str]:
-    pairs = _pairs(measured, goal, stage)
-    lost = _lost(pairs)
-    spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
-    return [
-        percent(fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)),
-        stage,
-        percent(fmean(after.metric or 0 for _, after in pairs)),
-        f"{fmean(lost):.1f}{spread}".replace("-", "−"),
-        percent(fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)),
-        percent(median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs), 0),
-        times(median(after.speedup or 0 for _, after in pairs)),
-    ]
-
-
-def segmentation(records: Records) -> str:
-    """A segmentation net cut in rounds with distillation."""
-    measured = records.get("compress_segnet", CompressBench)
-    if measured is None or not measured.runs:
-        return ""
-    run = measured.runs[0]
-    before, once, after = _base(run.measured), run.measured[STAGES[0]], run.measured[STAGES[1]]
-    speed = f", {times(after.speedup, after.speedup_interval)} as fast" if after.speedup else ""
-    return paragraph(
-        f"`{measured.model}` to {percent((after.parameters or 0) / (before.parameters or 1))} of",
-        "its parameters by the same rounds:",
-        f"{run.measured.metric_name} {before.metric or 0:.3f} → {after.metric or 0:.3f}",
-        f"({once.metric or 0:.3f} right after one cut){speed}. One seed.",
-    )
-
-
-def cut(records: Records) -> str:
-    """Right after a cut and before any training."""
-    measured = records.get("cut", Experiment)
-    told = []
-    for one in measured.comparisons if measured else ():
-        base = _base(one)
-        shares = dict.fromkeys(row.name.partition(",")[0] for row in one.rows if row.name.endswith("repaired"))
-        pairs = [(one[f"{share}, repaired"], one[f"{share}, as cut"]) for share in shares]
-        parts = [
-            f"at {percent((mended.parameters or 0) / (base.parameters or 1), 0)} of the "
-            f"parameters {percent(mended.metric or 0)},"
-            f" without the least squares {percent(bare.metric or 0)}"
-            for mended, bare in pairs
-        ]
-        told.append(f"`{one.workload}` ({percent(base.metric or 0)} right): {'; '.join(parts)}.")
-    return (
-        paragraph(
-            "Right after a cut and before any training (`paifuser-lab bench experiment cut`):",
-            *told,
-            "One seed.",
-        )
-        if told
-        else ""
-    )
-
-
 def int4(records: Records) -> str:
     """Weights in int4, rounded and trained."""
     measured = records.get("int4", Experiment)
@@ -332,7 +189,7 @@ def int4(records: Records) -> str:
     for one in measured.comparisons if measured else ():
         rows = {row.name: percent(row.metric) for row in one.rows if row.metric is not None}
         parts = [f"{rows[name]} {name}" for name in ("rounded", "trained", "trained, steps fixed") if name in rows]
-        told.append(f"`{one.workload}`: {'; '.join(parts)}; {percent(_base(one).metric or 0)} before.")
+        told.append(f"`{one.workload}`: {'; '.join(parts)}; {percent(one[one.baseline].metric or 0)} before.")
     return paragraph("Weights in int4 (`paifuser-lab bench experiment int4`):", *told, "One seed.") if told else ""
 
 
@@ -342,9 +199,5 @@ BLOCKS: dict[str, Block] = {
     "allocation": allocation,
     "sensitivity": sensitivity,
     "hessian": hessian,
-    "prune": prune,
-    "compress": compress,
-    "segmentation": segmentation,
-    "cut": cut,
     "int4": int4,
 }

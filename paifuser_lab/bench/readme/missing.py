@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .blocks import Records
+from .folder import Records
 from .text import paragraph
 
 COMMANDS = {

@@ -12,7 +12,7 @@ from ..fuse import FuseBench
 from ..models import HandRatio, ModelsBench
 from ..profile import ProfileBench
 from ..widgets import WidgetRow, WidgetsBench
-from .blocks import Block, Records
+from .folder import Block, Records
 from .text import listed, number, paragraph, percent, power, ratio, table, times
 
 STEPS = {"fold batch-norm": "fold", "channels last": "layout", "attention in windows": "attention"}
