@@ -53,5 +53,5 @@ def pack(numbers: Quantized) -> PackedWeight:
 def product(rows: Tensor, weight: PackedWeight) -> Tensor:
     """Rows times the weight, in the rows' dtype."""
     filled = F.pad(rows.to(torch.bfloat16), (0, len(weight.scales) * GROUP - weight.inputs)).contiguous()
-    made = torch.ops.aten._weight_int4pack_mm_for_cpu(filled, weight.values, GROUP, weight.scales)
+    made: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(filled, weight.values, GROUP, weight.scales)
     return made[:, : weight.outputs].to(rows.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ def stored(numbers: Quantized) -> tuple[Tensor, Tensor]:
 def matmul_nbits(given: Tensor, values: Tensor, scales: Tensor) -> Tensor:
     """The operator in the traced graph; it takes any number of inputs, and the last group may be filled up. In fp32."""
     outputs, inputs = len(values), given.shape[-1]
-    sizes = {"K": inputs, "N": outputs, "bits": 4, "block_size": GROUP}
+    sizes: dict[str, Any] = {"K": inputs, "N": outputs, "bits": 4, "block_size": GROUP}
     operator, shape = "com.microsoft::MatMulNBits", (*given.shape[:-1], outputs)
     made: Tensor = torch.onnx.ops.symbolic(
         operator, (given.float(), values, scales), attrs=sizes, dtype=torch.float32, shape=shape, version=1
