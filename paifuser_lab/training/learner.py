@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import StepError
 from .plan import Training
+from .strided_pointwise import ContiguousStridedPointwise
 
 MOMENTUM = 0.9
 LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,7 +44,7 @@ class Learner:
         """The loss, in the precision that is wanted."""
         self.optimizer.zero_grad(set_to_none=True)
         lower = LOWER.get(self.plan.precision)
-        with torch.autocast(self.device.type, dtype=lower, enabled=lower is not None):
+        with torch.autocast(self.device.type, dtype=lower, enabled=lower is not None), ContiguousStridedPointwise():
             return objective()
 
     def take_step(self, loss: Tensor, rate: float) -> bool:
