@@ -27,7 +27,7 @@ from .folder import original_of, read_folder, rebuild, sketch_of, write_folder
 from .locate import not_finite
 from .measure import output_error
 from .progress import progress
-from .quantized import QuantizedLayer
+from .quantized import Int8Layer, QuantizedLayer, saturates
 from .recipe import Recipe, checked_recipe
 from .records import FusionMap, Measurement, Record, SavedModel, SavedStep, StepReport
 from .steps import Draft, Step
@@ -242,8 +242,20 @@ def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> 
     error, _ = output_error(_answer(before.work, before.model), output)
     if not error <= allowed:
         raise StepError(
-            f"it should be exact, and its answer differs by {error:.1e} (allowed {allowed:.0e}); nothing was changed."
+            f"it should be exact, and its answer differs by {error:.1e} (allowed {allowed:.0e})"
+            f"{_why_not_exact(before, draft)}; nothing was changed."
         )
+
+
+def _why_not_exact(before: Variant, draft: Draft) -> str:
+    """The known reason why an engine computes other integers than the live layers."""
+    is_int8 = any(isinstance(layer, Int8Layer) for layer in before.module.modules())
+    if not (draft.engine is not None and is_int8 and saturates()):
+        return ""
+    return (
+        ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 bits, where large ones "
+        "saturate, which the live layers avoid; leave 'backend' out, or the layers in fp32"
+    )
 
 
 def _answer(work: Workload, model: nn.Module) -> Any:

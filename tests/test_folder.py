@@ -21,6 +21,7 @@ from paifuser_lab import Recipe, Variant, Workload, cli, comparison, folder, ste
 from paifuser_lab.coupling import remembering
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.folder import sketching
+from paifuser_lab.quantized import saturates
 from paifuser_lab.records import Hardware
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.weights import answer_hash, load_weights, save_weights, weights_hash
@@ -124,7 +125,11 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
     ),
     "prune, int8 and an engine": (
         small,
-        [{"prune": {"ratio": 0.5, "round_to": 1}}, {"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime"}}],
+        [
+            {"prune": {"ratio": 0.5, "round_to": 1}},
+            {"precision": {"default": "int8-weights" if saturates() else "int8"}},
+            {"backend": {"name": "onnxruntime"}},
+        ],
     ),
 }  # fmt: skip
 

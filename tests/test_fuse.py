@@ -356,6 +356,7 @@ def test_the_map_of_what_could_be_changes_nothing() -> None:
     assert lab.apply(work, Recipe(["fold"])).fusions is None
 
 
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 on this processor")
 @pytest.mark.parametrize("recipe", [["fuse"], ["fold", "layout", "fuse"]])
 def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(recipe: list[str]) -> None:
     class Net(nn.Module):

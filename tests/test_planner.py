@@ -49,6 +49,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plan on paper: `plan(work, ms={...}, on=machine(...))` gives the recipe and the stub that was asked."""
     monkeypatch.setattr(hardware_plan, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
+    monkeypatch.setattr(hardware_plan, "saturates", lambda: False)
 
     def planned(
         work: Workload, *, on: Hardware | None = None, ms: Any = None, error: Any = None, **options: Any
@@ -239,3 +240,8 @@ def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowe
     assert sum("int8" in label and "onnxruntime" in label for label in stub.labels) > 0
     assert not any("int8" in label for label in plan(work, on=machine(int8=110))[1].labels)
     assert not any("int8" in label for label in plan(work, on=machine(int8=400), max_error=0.005)[1].labels)
+
+
+def test_int8_is_not_tried_where_engines_saturate(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware_plan, "saturates", lambda: True)
+    assert not any("int8" in label for label in plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels)

@@ -11,8 +11,10 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 import paifuser_lab as lab
-from paifuser_lab import Recipe, Workload
+from paifuser_lab import Recipe, Workload, variant
 from paifuser_lab.converter import export_onnx
+from paifuser_lab.errors import StepError
+from paifuser_lab.quantized import saturates
 from paifuser_lab.quantized.weights_only import WeightsOnly
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
@@ -54,6 +56,7 @@ def error(one: Tensor, other: Tensor) -> float:
         pytest.param("openvino", marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")),
     ],
 )
+@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and what differs is refused")
 @pytest.mark.parametrize("options", [{"default": "int8"}, {"layers": LAYERS}], ids=["int8", "mixed"])
 def test_an_engine_gives_the_same_numbers_as_the_live_model(engine, options):
     work = mixed()
@@ -191,3 +194,16 @@ def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_
     held = [tuple(one.dims) for one in graph.initializer if one.data_type == onnx.TensorProto.UINT8]
     assert sorted(held) == [(5, 2, 16), (48, 2, 16), (64, 4, 16)]
     assert {node.op_type for node in graph.node} <= {"MatMulNBits", "Add", "Gelu"}, "no weight is unpacked"
+
+
+def test_an_engine_that_saturates_is_refused_with_the_reason(monkeypatch):
+    """Without VNNI an engine's integers are others; here they are made so by other weights."""
+    work = mixed()
+    steps = [{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]
+    monkeypatch.setattr(variant, "saturates", lambda: True)
+    monkeypatch.setattr(variant, "INT8_TOLERANCE", 1e-12)
+    with pytest.raises(StepError, match=r"no VNNI.*leave 'backend' out.*nothing was changed"):
+        lab.apply(work, Recipe(steps))
+    monkeypatch.setattr(variant, "saturates", lambda: False)
+    with pytest.raises(StepError, match=r"differs by [^:]*; nothing was changed"):
+        lab.apply(work, Recipe(steps))

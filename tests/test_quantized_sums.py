@@ -19,7 +19,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.converter import export_onnx
 from paifuser_lab.formats import Range
-from paifuser_lab.quantized import Int8Tensor, calibrate, norms_of, place_again, remembered_of, seen
+from paifuser_lab.quantized import Int8Tensor, calibrate, norms_of, place_again, remembered_of, saturates, seen
 from paifuser_lab.quantized.sums import plan_sums, rounded_answers
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
@@ -121,6 +121,7 @@ ENGINES = [
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and what differs is refused")
 @pytest.mark.parametrize("make", [Joining, lambda: Residual(writes=True, relu=nn.ReLU(inplace=True))])
 def test_an_engine_gives_the_numbers_of_the_live_model(engine, make):
     work = work_of(make())

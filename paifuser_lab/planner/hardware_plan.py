@@ -19,6 +19,7 @@ from ..errors import WorkloadError
 from ..folding import plan_fold
 from ..graph import observe
 from ..machine import hardware, thread_choices
+from ..quantized import saturates
 from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of
@@ -117,10 +118,11 @@ def _half_format(machine: Hardware, max_error: float) -> str | None:
 
 
 def _int8(machine: Hardware, max_error: float) -> str | None:
-    """int8 where the hardware computes much faster in it and some error is allowed."""
+    """int8 where the hardware computes much faster in it, to other engines' numbers, too, and some error is allowed."""
     rate = machine.target.int8_gops
     is_worth = rate is not None and rate > WORTH * machine.target.fp32_gflops
-    return "int8" if is_worth and not machine.accelerators and max_error >= LEAST_INT8_ERROR else None
+    is_fit = is_worth and not machine.accelerators and max_error >= LEAST_INT8_ERROR
+    return "int8" if is_fit and not saturates() else None
 
 
 def _has_images(work: Workload) -> bool:

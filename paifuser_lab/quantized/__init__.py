@@ -32,6 +32,7 @@ from .layer import QuantizedLayer
 from .neighbours import outlets
 from .placing import Calibration, place, place_weights, reasons_against, seen, sharers
 from .remembering import norms_of, place_again, remembered_of
+from .saturation import saturates
 from .tensor import Int8Tensor
 from .weights_only import stored_for_onnx
 
@@ -58,6 +59,7 @@ __all__ = [
     "quantized_layer",
     "reasons_against",
     "remembered_of",
+    "saturates",
     "seen",
     "sharers",
     "stored_for_onnx",
