@@ -267,3 +267,14 @@ def test_a_bare_model_is_no_workload_for_a_workbench(capsys):
         lab.Workbench(Small())
     gc.collect()
     assert not capsys.readouterr().err and not workers()
+
+
+def test_a_bench_that_python_takes_along_when_it_ends_touches_nothing(monkeypatch):
+    """The globals that closing needs are gone by then."""
+    bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    closed = []
+    monkeypatch.setattr(bench.session, "close", lambda: closed.append(bench))
+    bench.__del__(is_ending=lambda: True)
+    assert not closed
+    bench.__del__()
+    assert closed

@@ -42,6 +42,11 @@ IS_READY = """async () => {
   return !!connection && connection.connectionStatus === 'connected' && connection.status === 'idle';
 }"""
 
+# From the notebook's own outputs: how a page marks an error differs between versions of JupyterLab.
+ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
+    .flatMap((cell) => cell.toJSON().outputs ?? [])
+    .filter((output) => output.output_type === "error")
+    .map((output) => `${output.ename}: ${output.evalue}`)"""
 HAS_RUN = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => one.textContent.includes('*'))"
 
 
@@ -98,7 +103,8 @@ class Page:
 
     def errors(self) -> list[str]:
         """What cells raised."""
-        return [one.inner_text() for one in self.page.locator("[data-mime-type='application/vnd.jupyter.error']").all()]
+        found: list[str] = self.page.evaluate(ERRORS)
+        return found
 
 
 def chromium() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -168,6 +169,11 @@ class Workbench(Panel):
         measured = self.comparison._repr_html_() if self.comparison is not None else ""
         shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         return shown | {"text/html": measured + shown["text/html"]}
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """A bench that goes is closed; when Python itself ends, there is nobody left to tell, and globals are gone."""
+        if not is_ending():
+            self.close()
 
     def close(self) -> None:
         """End the worker and the widget."""

@@ -30,7 +30,7 @@ def quick_copy(name: str, folder: Path, parameters: str) -> None:
     """One of our notebooks, not yet run, with parameters that take little time."""
     notebook = nbformat.read(asset(f"notebooks/{name}"), as_version=4)
     (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
-    cell.source = parameters
+    cell.source += f"\n{parameters}"
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
