@@ -274,7 +274,7 @@ def test_a_bench_that_python_takes_along_when_it_ends_touches_nothing(monkeypatc
     bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
     closed = []
     monkeypatch.setattr(bench.session, "close", lambda: closed.append(bench))
-    bench.__del__(is_ending=lambda: True)
+    bench.close(is_ending=lambda: True)
     assert not closed
-    bench.__del__()
+    bench.__del__()  # as ipywidgets does, when nobody refers to it
     assert closed

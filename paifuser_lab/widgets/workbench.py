@@ -170,13 +170,10 @@ class Workbench(Panel):
         shown: dict[str, Any] = super()._repr_mimebundle_(**kwargs)
         return shown | {"text/html": measured + shown["text/html"]}
 
-    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        """A bench that goes is closed; when Python itself ends, there is nobody left to tell, and globals are gone."""
-        if not is_ending():
-            self.close()
-
-    def close(self) -> None:
-        """End the worker and the widget."""
+    def close(self, *, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        """End the worker and the widget; when Python itself ends, the globals that this needs are gone, and nobody is told."""
+        if is_ending():
+            return
         if hasattr(self, "_stop_listening"):  # else it was never whole
             self._stop_listening()
             self.session.close()
