@@ -272,6 +272,7 @@ def test_a_bare_model_is_no_workload_for_a_workbench(capsys):
 def test_a_bench_that_python_takes_along_when_it_ends_touches_nothing(monkeypatch):
     """The globals that closing needs are gone by then."""
     bench = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    bench.wait(PATIENCE)
     closed = []
     monkeypatch.setattr(bench.session, "close", lambda: closed.append(bench))
     bench.close(is_ending=lambda: True)
