@@ -42,11 +42,15 @@ IS_READY = """async () => {
   return !!connection && connection.connectionStatus === 'connected' && connection.status === 'idle';
 }"""
 
-# From the notebook's own outputs: how a page marks an error differs between versions of JupyterLab.
-ERRORS = """() => [...window.jupyterapp.shell.currentWidget.content.model.cells]
-    .flatMap((cell) => cell.toJSON().outputs ?? [])
-    .filter((output) => output.output_type === "error")
-    .map((output) => `${output.ename}: ${output.evalue}`)"""
+# From the notebook's own outputs, since how a page marks an error differs between versions of JupyterLab; where the page does not let
+# its application be asked, from the tracebacks that it shows.
+ERRORS = """() => {
+  const cells = window.jupyterapp?.shell.currentWidget.content.model.cells;
+  if (!cells) return [...document.querySelectorAll('.jp-OutputArea-output pre')]
+    .map((one) => one.textContent).filter((text) => text.includes('Traceback (most recent call last)'));
+  return [...cells].flatMap((cell) => cell.toJSON().outputs ?? [])
+    .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
+}"""
 HAS_RUN = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => one.textContent.includes('*'))"
 
 
