@@ -268,3 +268,11 @@ def test_dropping_a_step_keeps_the_limit(bench):
     bench.recipe = lab.Recipe(["fold", "layout"], workload="small", limit={"output_error": 0.5})
     ask(bench, do="drop", index=1)
     assert [step.kind for step in bench.recipe] == ["fold"] and bench.recipe.limit.output_error == 0.5
+
+
+def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):
+    panel, messages = lab.show(FOUND), []
+    monkeypatch.setattr(panel, "_send", lambda message, buffers=None: messages.append(set(message["state"])))
+    ask(panel, do="keep", layer="conv", threshold=1.0, kept=4)
+    (answer,) = [message for message in messages if "served" in message]
+    assert "kept" in answer

@@ -293,3 +293,11 @@ def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_o
 def test_layers_without_weights_have_no_choice_at_all():
     shown = Shown(lab.Workload(nn.Sequential(nn.ReLU()), images(), name="bare"))
     assert set(parted(shown.cannot)["cannot"]) == {"0"} and parted(shown.cannot)["cannot_in"] == {}
+
+
+def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):
+    panel, messages = lab.show(FOUND), []
+    monkeypatch.setattr(panel, "_send", lambda message, buffers=None: messages.append(set(message["state"])))
+    ask(panel, do="precision", layer="conv", name="bf16")
+    (answer,) = [message for message in messages if "served" in message]
+    assert "chosen" in answer

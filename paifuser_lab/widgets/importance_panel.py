@@ -71,10 +71,11 @@ class ImportancePanel(Panel):
         for request in sorted(change["new"], key=lambda one: one["id"]):
             if request["id"] <= self.served:
                 continue
-            self.served = request["id"]
-            if request["do"] != "keep":
-                raise PaifuserError(f"An importance alone does not know '{request['do']}'; it knows keep.")
-            self._keep(request["layer"], request["threshold"], request["kept"])
+            with self.hold_sync():  # one message: "served" alone would show the page the old choice
+                self.served = request["id"]
+                if request["do"] != "keep":
+                    raise PaifuserError(f"An importance alone does not know '{request['do']}'; it knows keep.")
+                self._keep(request["layer"], request["threshold"], request["kept"])
 
     def _keep(self, layer: str, threshold: float, kept: int) -> None:
         """So many channels of a layer; or, with '' for the layer, one threshold over all."""

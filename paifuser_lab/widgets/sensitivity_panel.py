@@ -44,8 +44,9 @@ class SensitivityPanel(Panel):
         for request in sorted(change["new"], key=lambda one: one["id"]):
             if request["id"] <= self.served:
                 continue
-            self.served = request["id"]
-            if request["do"] != "precision":
-                raise PaifuserError(f"A sensitivity alone does not know '{request['do']}'; it knows precision.")
-            kept = {layer: name for layer, name in self.chosen.items() if layer != request["layer"]}
-            self.chosen = kept | ({request["layer"]: request["name"]} if request["name"] else {})
+            with self.hold_sync():  # one message: "served" alone would show the page the old choice
+                self.served = request["id"]
+                if request["do"] != "precision":
+                    raise PaifuserError(f"A sensitivity alone does not know '{request['do']}'; it knows precision.")
+                kept = {layer: name for layer, name in self.chosen.items() if layer != request["layer"]}
+                self.chosen = kept | ({request["layer"]: request["name"]} if request["name"] else {})
