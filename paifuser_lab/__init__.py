@@ -20,25 +20,25 @@ os.environ.setdefault(
 
 from .comparison import compare
 from .errors import PaifuserError
-from .loading import models
 from .machine import hardware
-from .opening import load
 from .recipe import Recipe
 from .records import Comparison, Hardware, Importance, Measurement, Profile, Record, Sensitivity
 from .variant import Variant, apply
+from .variant.open import load
 from .workload import Workload
+from .workload.load import models
 
 if TYPE_CHECKING:
-    from .attending import attention_cost
+    from .attention import attention_cost
     from .figures import figure
-    from .fusing import fusions
+    from .fusion import fusions
     from .planner import plan
     from .profiler import profile
+    from .pruning.targets import staircase
+    from .recipe.rounds import gradually
     from .saliency import importance, sensitivity
-    from .schedules import gradually
-    from .shortcuts import quantize_model
+    from .variant.quantize import quantize_model
     from .widgets import Workbench, show
-    from .widths import staircase
 
 __version__ = "0.1.0"
 
@@ -74,18 +74,18 @@ __all__ = [
 ]
 
 _LAZY = {
-    "attention_cost": "attending",
+    "attention_cost": "attention",
     "figure": "figures",
-    "fusions": "fusing",
-    "gradually": "schedules",
+    "fusions": "fusion",
+    "gradually": "recipe.rounds",
     "importance": "saliency",
     "plan": "planner",
     "profile": "profiler",
-    "quantize_model": "shortcuts",
+    "quantize_model": "variant.quantize",
     "sensitivity": "saliency",
     "Workbench": "widgets",
     "show": "widgets",
-    "staircase": "widths",
+    "staircase": "pruning.targets",
 }
 
 

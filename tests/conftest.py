@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ import pytest
 import torch
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # for `from models import …`; pytest runs in importlib mode
-
-from models import Small, images
-
 import paifuser_lab as lab
-from paifuser_lab import attending, session
-from paifuser_lab.fusing import judging
+from paifuser_lab import attention as attending
+from paifuser_lab.fusion import evaluate
+from paifuser_lab.session import session
+from tests.support.models import Small, images
 
 PATIENCE = 120.0
 
@@ -65,11 +62,11 @@ def always_quicker() -> Iterator[list[Any]]:
     counted: list[Any] = []
 
     def timed(calls: dict[str, Any], device: torch.device) -> dict[str, float]:
-        counted.extend([device] if judging.AS_ONE not in calls else [])
-        return dict.fromkeys(calls, 1.0) | {judging.APART: 2.0}
+        counted.extend([device] if evaluate.AS_ONE not in calls else [])
+        return dict.fromkeys(calls, 1.0) | {evaluate.APART: 2.0}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judging, "timed", timed)
+        patch.setattr(evaluate, "timed", timed)
         yield counted
 
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from models import Tied
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab import cli, coupling, planner, profiler
+from paifuser_lab import planner, profiler
+from paifuser_lab.cli import program
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, UnknownModelError, WorkloadError
+from paifuser_lab.pruning import groups as coupling
 from paifuser_lab.steps import step_class, step_names
+from tests.support.models import Tied
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -214,8 +216,8 @@ def test_a_notebook_that_is_not_there_is_told(
     options = ["-p", "a=1", "--out", "out"] if command == "sweep" else ["--no-browser"]
     monkeypatch.setattr("sys.argv", ["paifuser-lab", command, "nope.ipynb", *options])
     with pytest.raises(SystemExit):
-        cli.main()
+        program.main()
     said = capsys.readouterr().err
     assert "There is no notebook nope.ipynb" in said and "00_tour.ipynb" in said and "reinstall" not in said
     with pytest.raises(FileError, match="reinstall"):
-        cli.asset("widgets/nope.js")
+        program.asset("widgets/nope.js")

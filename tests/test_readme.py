@@ -15,8 +15,8 @@ import typer
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab import cli
-from paifuser_lab.weights import weights_hash
+from paifuser_lab.cli import program
+from paifuser_lab.model.weights import weights_hash
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -127,7 +127,7 @@ def command_lines() -> list[str]:
 
 @pytest.mark.parametrize("line", command_lines())
 def test_every_command_of_the_readme_is_one_that_there_is(line: str) -> None:
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(program.app)
     name, *words = shlex.split(line, comments=True)
     context = command.make_context(name, list(words))
     while hasattr(command, "commands"):

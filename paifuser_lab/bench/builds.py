@@ -20,11 +20,11 @@ from typing import Any, Literal
 
 from ..errors import MeasureError, PaifuserError
 from ..machine import hardware
-from ..opening import load
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import apply
+from ..variant.open import load
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "vit-s", "bert-base")
 ROUNDS = 3

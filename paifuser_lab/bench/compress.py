@@ -11,12 +11,12 @@ from typing import Any
 
 from ..comparison import compare
 from ..errors import PaifuserError
-from ..loading import load
 from ..machine import hardware
 from ..progress import progress
 from ..recipe import Recipe
+from ..recipe.rounds import gradually
 from ..records import Comparison, Measurement, Record
-from ..schedules import gradually
+from ..workload.load import load
 
 MODEL = "resnet18-hard-digits"
 GOALS = (0.18, 0.1, 0.05)

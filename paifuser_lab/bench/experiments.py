@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..attending import attention_cost
+from ..attention import attention_cost
 from ..comparison import compare
 from ..errors import MeasureError, PaifuserError, first_line
 from ..machine import hardware
-from ..opening import load
 from ..planner import plan_precision, recipe_of
 from ..profiler import explain, profile, side_by_side
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import AttentionCost, Comparison, Record, SideBySide
 from ..variant import apply
+from ..variant.open import load
 from ..workload import Workload
 
 ANY_DROP = {"metric_drop": 1.0, "output_error": 100.0}  # what is lost is to be seen, not refused

@@ -7,13 +7,13 @@ from collections import Counter
 from torch.utils.flop_counter import FlopCounterMode
 
 from ..errors import PaifuserError
-from ..loading import load, models
 from ..machine import hardware
 from ..profiler import profile
 from ..profiler.cost import is_counted_by_torch
 from ..progress import progress
 from ..records import Profile, Record
 from ..workload import Workload, running
+from ..workload.load import load, models
 
 SECONDS = 0.5  # operators are counted in the first run; more of them would only be timed
 

@@ -6,10 +6,10 @@ from ..comparison import compare
 from ..engines import available_engines
 from ..errors import PaifuserError
 from ..machine import hardware
-from ..opening import load
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Record
+from ..variant.open import load
 from ..workload import Workload
 
 MODELS = ("resnet18", "resnet50", "mobilenetv2", "convnext-t", "vit-s", "swin-t", "bert-base")

@@ -14,12 +14,12 @@ from typing import Any
 from torch import nn
 
 from ..errors import MeasureError, MissingExtraError
-from ..loading import load
 from ..machine import hardware
 from ..progress import progress
 from ..records import LayerSensitivity, Record
 from ..saliency import sensitivity
 from ..workload import Workload
+from ..workload.load import load
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits")
 PROBES = 8

@@ -15,7 +15,7 @@ from ..errors import PaifuserError
 from ..machine import hardware, threads
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..progress import progress
-from ..quantized.weights_only import WeightsOnly
+from ..quantization.layers.weights_only import WeightsOnly
 from ..recipe import Recipe
 from ..records import Record
 from ..variant import apply

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ..errors import PaifuserError
-from ..loading import load
 from ..machine import hardware, thread_choices
 from ..measure import Candidate, output_error, ratio_of_rounds, rounds_in_turn
 from ..progress import progress
@@ -17,6 +16,7 @@ from ..recipe import Recipe
 from ..records import Record
 from ..variant import Variant, apply
 from ..workload import Workload, running
+from ..workload.load import load
 from .by_hand import candidates as engines_by_hand
 from .quantized_peers import candidates as quantizers
 

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from ..errors import PaifuserError
 from ..figures import figure
-from ..loading import load
 from ..machine import hardware
 from ..profiler import profile
 from ..progress import progress
 from ..records import Profile, Record
 from ..workload import Workload
+from ..workload.load import load
 from .flops import counted_row, full_size
 
 LAYERS = 1000

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..coupling import couple
-from ..coupling.tracing import ANSWER, tensors_in
 from ..errors import MissingExtraError, first_line
+from ..pruning.groups import couple
+from ..pruning.groups.trace_labels import ANSWER, tensors_in
 from ..workload import Workload
 from .prune_rows import PruneRow, Verdict, judged
 from .prune_zoo import Architecture

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import PaifuserError
-from ..loading import load
 from ..machine import hardware
 from ..progress import progress
 from ..records import Method, Record, Sensitivity
 from ..saliency import sensitivity
+from ..workload.load import load
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")

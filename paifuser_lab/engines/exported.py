@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ..converter import export_onnx
 from ..errors import StepError
 from ..measure import output_error
-from ..weights import answer_hash, weights_hash
+from ..model.weights import answer_hash, weights_hash
 from ..workload import Inputs, running
 from .engine import Engine
 

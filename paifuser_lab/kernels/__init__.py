@@ -24,8 +24,8 @@ nvrtc             NVIDIA's run-time compiler
 resources         registers, spills, and the time that instructions alone take
 """
 
+from .block_choice import choose_blocks, errors_by_density
 from .block_sparse_attention import attend_to_blocks
-from .choosing import choose_blocks, errors_by_density
 from .depthwise import convolve_depthwise
 from .depthwise_int8 import convolve_depthwise_int8
 from .pointwise import convolve_pointwise, project

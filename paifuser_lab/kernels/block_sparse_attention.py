@@ -21,9 +21,9 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 
 from ..errors import KernelError
-from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
 from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, one_of, type_of
+from .tile_choice import about, cut_by, told
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 BLOCK = 64  # queries, and keys, of a block

@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from ..errors import KernelError
 from .activation import ACTIVATIONS, known
-from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
 from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, one_of, type_of
+from .tile_choice import about, cut_by, told
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 SIDES = (3, 5, 7, 9)

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import register_flop_formula
 
 from ..errors import KernelError
-from ..multiply_adds import counter
+from ..measure.flops import counter
 from .kernel import Kernel
 from .launch import runner_of
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
-from .cutting import about, cut_by, told
 from .kernel import Budget, Kernel
 from .launch import TYPES, Launch, aligned, countable, grid_of, one_of, type_of
+from .tile_choice import about, cut_by, told
 from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)

@@ -13,13 +13,13 @@ from torch import nn
 
 from ..arguments import check_seconds
 from ..comparison import compare
-from ..devices import inductor_obstacle
 from ..engines import available_engines
 from ..errors import WorkloadError
-from ..folding import plan_fold
-from ..graph import observe
 from ..machine import hardware, thread_choices
-from ..quantized import saturates
+from ..machine.datasheets import inductor_obstacle
+from ..model.fold import plan_fold
+from ..model.graph import observe
+from ..quantization import saturates
 from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch._C._profiler import _EventType
 from torch.autograd.profiler import profile, record_function
 
-from ..locate import watching
 from ..machine import hardware, threads
+from ..model.watch import watching
 from ..records import MemoryTimeline
 from ..workload import Derived, Workload, running, workload_of
 from .recording import MARK

@@ -21,7 +21,7 @@ from torch import nn
 from ..errors import first_line
 from ..formats import Range
 from ..measure import timed_ms
-from ..quantized import QuantizedLayer, obstacle, quantized_layer
+from ..quantization import QuantizedLayer, obstacle, quantized_layer
 from ..records import Alternative, Hardware
 from .operators import Operators
 

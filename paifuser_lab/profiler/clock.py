@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..locate import watching
+from ..model.watch import watching
 
 IDLE_LAYERS = 400
 CALIBRATIONS = 15

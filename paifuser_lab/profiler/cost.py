@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.flop_counter import flop_registry
 
-from ..multiply_adds import MULTIPLY_ADDS
-from ..quantized import Int8Tensor
+from ..measure.flops import MULTIPLY_ADDS
+from ..quantization import Int8Tensor
 
 MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
 A_NORM = 7  # an element: mean, deviation, square, sum, scaling, weight, bias

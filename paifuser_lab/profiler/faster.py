@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor, backends
 
 from ..machine import keep_faster
-from ..quantized import Int8Layer, QuantizedLayer
+from ..quantization import Int8Layer, QuantizedLayer
 from ..records import LayerProfile, Profile
+from .observation import Sight
 from .rows import profile_of
-from .sight import Sight
 
 RATES = {"float32": "fp32_gflops", "bfloat16": "bf16_gflops", "float16": "fp16_gflops", "int8": "int8_gops"}
 CLEARLY = 1.03  # times the ceiling

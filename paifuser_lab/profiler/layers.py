@@ -27,9 +27,9 @@ from ..workload import Derived, Workload, running, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
 from .faster import finished
+from .observation import Sight
 from .operators import watch_operators
 from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
-from .sight import Sight
 
 RUNS = 20
 SECONDS = 10.0

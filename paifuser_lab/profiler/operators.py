@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from ..locate import watching
+from ..model.watch import watching
 from .cost import Cost, cost_of, shape_of
 
 Key = tuple[str, str]  # layer, operator

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.autograd.profiler import profile, record_function
 
-from ..locate import watching
+from ..model.watch import watching
 
 MARK = "paifuser-lab layer: "
 BACKWARD = "autograd::engine::evaluate_function"

@@ -11,12 +11,12 @@ from typing import Any
 import numpy
 from torch import Tensor, nn
 
-from ..quantized import Int8Layer
+from ..model.weights import parameter_count
+from ..quantization import Int8Layer
 from ..records import Ceiling, Kernel, LayerProfile, OperatorProfile, Profile
-from ..weights import parameter_count
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
-from .sight import Sight
+from .observation import Sight
 
 VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
 MOST_TIMES_IDLE = 3.0

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..errors import MeasureError
 from ..records import Basis, Explanation, LayerProfile, Profile, Reason, counted, readable_bytes
+from .advice import is_applied
 from .alternatives import WORTH
-from .applied import is_applied
-from .since import COPIES, compared_reasons
+from .compared import COPIES, compared_reasons
 
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
 MATTERS = 0.002  # of the whole; below that a layer is only summed up

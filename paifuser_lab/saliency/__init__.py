@@ -17,6 +17,6 @@ lab.importance(work, method="taylor")                         # a value an outpu
 from __future__ import annotations
 
 from .channels import importance
-from .looking import sensitivity
+from .estimate_layers import sensitivity
 
 __all__ = ["importance", "sensitivity"]

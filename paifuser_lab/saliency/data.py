@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..errors import MeasureError
-from ..fetching import first_batches, on_device
 from ..workload import Workload
+from ..workload.data import first_batches, on_device
 from .subject import Batch
 
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from ..errors import MeasureError, first_line
 from ..formats import Range, format_of, fp8_rounded, rounded
-from ..locate import describe, first_nan, has_nan
+from ..model.watch import describe, first_nan, has_nan
 from ..workload import Inputs, Workload
-from .stage import Change, inputs_changed, throw_again, weights_replaced
+from .perturb import Change, inputs_changed, throw_again, weights_replaced
 
 RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
 

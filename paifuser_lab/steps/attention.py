@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, field_validator, model_validator
 from torch import nn
 
-from ..attending import (
+from ..attention import (
     Attending,
     Keeping,
     exact,

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..locate import describe
+from ..model.watch import describe
 from ..training.distillation import (
     Answers,
     Kinds,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from ..folding import fold, plan_fold
-from ..graph import observe
+from ..model.fold import fold, plan_fold
+from ..model.graph import observe
 from ..workload import running
 from .step import Draft, Step
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ..fusing import Choice, fuse, fuse_again, packed_bytes
+from ..fusion import Choice, fuse, fuse_again, packed_bytes
 from ..records import counted, readable_bytes
 from .step import Draft, Step, matching
 

@@ -9,10 +9,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from ..doors import convert
 from ..errors import RecipeError, StepError
 from ..formats import AUTOCAST, FLOATS
-from ..quantized import (
+from ..quantization import (
     Calibration,
     How,
     QuantizedLayer,
@@ -28,6 +27,7 @@ from ..quantized import (
     remembered_of,
     sharers,
 )
+from ..quantization.float_formats import convert
 from .step import Draft, Step, matching, parts
 
 Name = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"]

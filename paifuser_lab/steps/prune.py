@@ -11,16 +11,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from ..coupling import Structure, couple, cut_again, cut_and_tell
-from ..coupling.choosing import LEAST_KEPT, kept_units, least, shares_by_score
-from ..coupling.proving import Proven, Wanted, prove
-from ..coupling.scores import Importance, Scores, default_importance, described, unit_scores
 from ..errors import StepError
-from ..locate import describe
-from ..quantized import QuantizedLayer
+from ..model.watch import describe
+from ..pruning.groups import Structure, couple, cut_again, cut_and_tell
+from ..pruning.groups.proof import Proven, Wanted, prove
+from ..pruning.groups.scores import Importance, Scores, default_importance, described, unit_scores
+from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
+from ..pruning.refit import Repair, chosen_repairs, lost_layers, mend
+from ..pruning.targets import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
+from ..quantization import QuantizedLayer
 from ..records import ChannelGroup, counted, readable_share
-from ..repair import Repair, chosen_repairs, lost_layers, mend
-from ..widths import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
 from ..workload import running
 from .step import Draft, Step, matching
 

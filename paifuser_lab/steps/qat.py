@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..quantized import Calibration, How, int4_notes, norms_of, nothing_to_round, place_again, possible, remembered_of
-from ..quantized.learning import Learners, prepare
-from ..quantized.placing import told
+from ..quantization import Calibration, How, int4_notes, norms_of, nothing_to_round, place_again, possible, remembered_of
+from ..quantization.place_layers import told
+from ..quantization.qat import Learners, prepare
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running

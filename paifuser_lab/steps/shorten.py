@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 from torch import nn
 
-from ..depth import Blocks, find_blocks, least_harm, leave_out, obstacle
 from ..errors import StepError
-from ..locate import describe
+from ..model.watch import describe
+from ..model.weights import parameter_count
+from ..pruning.blocks import Blocks, find_blocks, least_harm, leave_out, obstacle
+from ..pruning.refit import Repair, chosen_repairs, mend, products, samples_of
 from ..records import counted, readable_share
-from ..repair import Repair, chosen_repairs, mend, products, samples_of
-from ..weights import parameter_count
 from ..workload import Inputs
 from .step import Draft, Step, matching
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import StepError
-from ..quantized import QuantizedLayer
+from ..quantization import QuantizedLayer
 from ..records import counted
 from ..training import Batches, Kept, Objective, Trained, Training, train
 from ..training.fingerprints import data_fingerprint, loss_fingerprint, model_fingerprint

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..chance import own_chance, seed_of, seeded_generators, throw
 from ..errors import StepError
-from ..fetching import END, check_source, first_batches, is_list, pair_of, telling
 from ..workload import Inputs
+from ..workload.data import END, check_source, first_batches, is_list, pair_of, telling
+from ..workload.seeding import own_chance, seed_of, seeded_generators, throw
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from numpy import ndarray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ..chance import own_chance
 from ..errors import StepError, StoppedError, first_line
-from ..weights import weights_hash
+from ..model.weights import weights_hash
 from ..workload import Inputs, Loss, running
+from ..workload.seeding import own_chance
 from .batches import Batches
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function that a layer holds: another in each process

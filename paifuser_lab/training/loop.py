@@ -15,11 +15,11 @@ from torch import nn
 
 from ..progress import progress
 from .batches import Batches
-from .kept import Kept
 from .learner import Learner
 from .plan import Training
+from .result import Trained
+from .resume import Kept
 from .run import BeforeStep, Hooks, Objective, OnEpoch, Run
-from .trained import Trained
 
 
 def train(

@@ -12,16 +12,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..chance import own_chance
 from ..errors import PaifuserError, StepError, StoppedError, first_line
 from ..progress import Progress
 from ..records import counted
 from ..workload import QUIET, Inputs
+from ..workload.seeding import own_chance
 from .batches import Batch, Batches
-from .kept import Kept
+from .checkpoint import Moment
 from .learner import Learner
-from .moment import Moment
-from .trained import Trained
+from .result import Trained
+from .resume import Kept
 
 Objective = Callable[[nn.Module, Inputs, Any], Tensor]  # calls the model itself: `inputs(model)`
 OnEpoch = Callable[[int, int, float], None]  # epoch, epochs, mean loss

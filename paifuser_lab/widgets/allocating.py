@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import RecipeError
 from ..recipe import Recipe
 from ..records import Allocation, AllocationPoint
-from ..state import State
+from ..session.state import State
 
 SHARES = ("latency_ms", "size_bytes")  # which the page gives as shares of what the model has as it is
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..coupling.scores import as_importance, default_importance, shown_and_cut
+from ..pruning.groups.scores import as_importance, default_importance, shown_and_cut
 from ..recipe import Recipe
 from ..records import Comparison, Measurement
-from ..state import State
+from ..session.state import State
 from ..workload import Workload
 
 BY_NAME = {"layers", "importance", "seed", "protect", "repair"}  # another option has the step choose layers by itself

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import RecipeError
 from ..recipe import Recipe
 from ..records import Fusion, FusionMap
-from ..state import State
+from ..session.state import State
 from .choices import with_options
 
 NUMBERS = ("saved_bytes", "apart_ms", "fused_ms", "error")

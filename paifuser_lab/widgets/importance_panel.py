@@ -7,8 +7,8 @@ from typing import Any
 
 import traitlets
 
-from ..coupling.scores import as_importance
 from ..errors import PaifuserError, RecipeError
+from ..pruning.groups.scores import as_importance
 from ..recipe import Recipe
 from ..records import Importance
 from .panel import Panel

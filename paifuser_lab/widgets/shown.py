@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ..doors import autocast_obstacle
 from ..formats import AUTOCAST, NAMES
 from ..machine import hardware
 from ..profiler import explain, side_by_side
-from ..quantized import obstacle
+from ..quantization import obstacle
+from ..quantization.float_formats import autocast_obstacle
 from ..recipe import Recipe
 from ..records import (
     Comparison,
@@ -25,7 +25,7 @@ from ..records import (
     readable_bytes,
     readable_count,
 )
-from ..state import State
+from ..session.state import State
 from ..workload import Workload
 from .allocating import allocated
 from .attending import attending_now, taking_part

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy
 
-from ..coupling.scores import as_importance, shown_and_cut
 from ..figures.allocation import achieved_place, place_of
 from ..figures.sensitivity import title
 from ..formats import NAMES
+from ..pruning.groups.scores import as_importance, shown_and_cut
 from ..records import (
     Achieved,
     Allocation,

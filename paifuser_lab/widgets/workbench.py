@@ -16,7 +16,7 @@ from ..progress import is_static
 from ..recipe import Recipe
 from ..records import Allocation, AttentionCost, Comparison, Coupling, CutCost, FusionMap, Importance, Profile, Sensitivity
 from ..session import Session
-from ..state import State
+from ..session.state import State
 from ..variant import Variant
 from ..workload import Workload, workload_of
 from .allocating import limits_of, point_at, with_point

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser import jupyterlab
+
+from tests.browser import jupyterlab
 
 
 @pytest.fixture(scope="module")

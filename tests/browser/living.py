@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from browser import jupyterlab
+from tests.browser import jupyterlab
 
 Read = Callable[[], Any]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from browser import jupyterlab
-
 from paifuser_lab.bench.widgets import bench
+from tests.browser import jupyterlab
 
 pytestmark = jupyterlab.marks()
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from browser import jupyterlab
-from browser.living import keep
+
+from tests.browser import jupyterlab
+from tests.browser.living import keep
 
 pytestmark = jupyterlab.marks()
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from browser import jupyterlab
+
+from tests.browser import jupyterlab
 
 QUICK = 'model = "resnet18-tiny"\nstep = "fold"\nseconds = 1.0\nout = ""'
 

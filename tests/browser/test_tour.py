@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from browser import jupyterlab
+
+from tests.browser import jupyterlab
 
 QUICK = 'model = "resnet18-digits-tiny"\nrounds = 5\nseconds = 2.0\nout = ""'
 

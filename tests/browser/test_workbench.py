@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import nbformat
 import pytest
-from browser import jupyterlab
-from browser.living import keep
 from nbformat.v4 import new_code_cell, new_notebook
 
 import paifuser_lab as lab
+from tests.browser import jupyterlab
+from tests.browser.living import keep
 
 pytestmark = jupyterlab.marks()
 

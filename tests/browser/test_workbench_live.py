@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from browser import jupyterlab
-from browser.living import keep, living
+from tests.browser import jupyterlab
+from tests.browser.living import keep, living
 
 pytestmark = jupyterlab.marks()
 

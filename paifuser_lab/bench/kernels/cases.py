@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels import KERNELS, choose_blocks, depthwise_int8, pointwise_int8
 from ...kernels.block_sparse_attention import BLOCK, blocks_of
 from ...kernels.kernel import Kernel
-from . import peers, whole
+from . import int8_cases, peers
 from .checking import Inputs, allowed_for_means, allowed_for_steps, allowed_for_sums
 from .peers import Peer
 
@@ -100,7 +100,7 @@ def _pointwise(
 
 def _depthwise_int8(name: str, batch: int, channels: int, side: int, *, kernel: int, activation: str = "none") -> Case:
     def make(device: torch.device) -> Inputs:
-        return whole.images(batch, channels, side, kernel, activation, device)
+        return int8_cases.images(batch, channels, side, kernel, activation, device)
 
     operations = 2 * batch * channels * side**2 * kernel**2
     allowed = allowed_for_steps(depthwise_int8.numbers)
@@ -111,7 +111,7 @@ def _pointwise_int8(
     name: str, rows: tuple[int, ...], depth: int, columns: int, activation: str, *, has_residual: bool = False
 ) -> Case:
     def make(device: torch.device) -> Inputs:
-        return whole.rows(rows, depth, columns, activation, device, has_residual=has_residual)
+        return int8_cases.rows(rows, depth, columns, activation, device, has_residual=has_residual)
 
     operations = 2 * torch.Size(rows).numel() * depth * columns
     allowed = allowed_for_steps(pointwise_int8.numbers)

@@ -11,8 +11,8 @@ from torch import Tensor
 from ...errors import KernelError
 from ...kernels.launch import Runner
 from ...kernels.tiles import Tile
-from ...kernels.tuning.finals import finals
-from ...kernels.tuning.prospects import Prospects
+from ...kernels.tuning.candidates import Prospects
+from ...kernels.tuning.final_rounds import finals
 from ...kernels.tuning.record import Winner, said
 from ...kernels.tuning.search import search
 from .cases import Case, floor_bytes

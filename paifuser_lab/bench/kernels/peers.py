@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from ...kernels import block_sparse_attention, depthwise, depthwise_int8, pointwise, pointwise_int8, window_attention
 from ...kernels.activation import ACTIVATIONS
-from . import sparse, whole
+from . import int8_cases, sparse
 
 Function = Callable[..., Tensor]
 
@@ -65,15 +65,15 @@ def of_pointwise() -> tuple[Peer, ...]:
 
 def of_depthwise_int8() -> tuple[Peer, ...]:
     """Of a depthwise convolution on whole numbers, for which torch has no operator: fp32 is exact for them."""
-    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.depthwise, prepare=whole.as_images, is_aside=True)
+    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.depthwise, prepare=int8_cases.as_images, is_aside=True)
     return (Peer("cuDNN in fp32", lambda: _by_cudnn(depthwise_int8.compose)), *_compiled(depthwise_int8.compose), ours)
 
 
 def of_pointwise_int8() -> tuple[Peer, ...]:
     """Of a linear layer on whole numbers: torch's own product, and what follows it compiled."""
-    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.pointwise, prepare=whole.as_rows, is_aside=True)
+    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.pointwise, prepare=int8_cases.as_rows, is_aside=True)
     in_fp32 = Peer("cuBLAS in fp32", lambda: pointwise_int8.compose)
-    return (Peer("int_mm", lambda: whole.by_int_mm), in_fp32, *_compiled(whole.by_int_mm), ours)
+    return (Peer("int_mm", lambda: int8_cases.by_int_mm), in_fp32, *_compiled(int8_cases.by_int_mm), ours)
 
 
 def of_block_sparse() -> tuple[Peer, ...]:

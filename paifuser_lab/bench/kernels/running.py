@@ -11,18 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...ceilings import cuda_accelerators, cuda_names
 from ...errors import MeasureError, PaifuserError, first_line
-from ...host import host_facts
 from ...kernels.launch import Runner, runner_of
 from ...kernels.nvrtc import nvrtc
+from ...machine.ceilings import cuda_accelerators, cuda_names
+from ...machine.host import host_facts
 from ...progress import progress
 from .cases import Case, cases, floor_bytes
 from .checking import Inputs, error_of, exact
 from .checkout import emulated
 from .densities import errors_on_made_up_data
 from .peers import Peer
-from .probing import probed
+from .preflight import probed
 from .record import OURS, DensityError, KernelBench, KernelCase
 from .timing import Run, calls_of, captured, event_clock, sets_needed, timed_in_turn
 

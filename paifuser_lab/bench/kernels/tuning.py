@@ -9,17 +9,17 @@ from typing import Any
 
 import torch
 
-from ...ceilings import cuda_accelerators, cuda_names
-from ...devices import DEVICES, find_device
 from ...errors import KernelError, MeasureError
 from ...kernels.compile import LEAST, architecture_of
 from ...kernels.launch import runner_of
 from ...kernels.nvrtc import nvrtc
 from ...kernels.tuned import forget
 from ...kernels.tuning.bound import Device, device_of
-from ...kernels.tuning.prospects import Prospects, prospects
+from ...kernels.tuning.candidates import Prospects, prospects
 from ...kernels.tuning.record import Winner
 from ...kernels.tuning.store import Best, keep
+from ...machine.ceilings import cuda_accelerators, cuda_names
+from ...machine.datasheets import DEVICES, find_device
 from ...records import Accelerator
 from .cases import Case, cases
 from .checking import Inputs

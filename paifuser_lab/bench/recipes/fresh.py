@@ -13,8 +13,8 @@ from itertools import groupby
 import torch
 
 from ...errors import PaifuserError, first_line
+from ...model.weights import weights_hash
 from ...variant import Variant
-from ...weights import weights_hash
 from .invariants import RecipeRow, Saved, answer_of
 from .subjects import subject
 

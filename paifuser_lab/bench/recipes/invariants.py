@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from ...errors import PaifuserError
+from ...model.weights import answer_hash, weights_hash
 from ...recipe import Recipe
 from ...records import Record
 from ...variant import Variant, apply
-from ...weights import answer_hash, weights_hash
 from ...workload import Workload, running
 
 Verdict = Literal["holds", "refused", "violated"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...errors import MeasureError
-from ...loading import load
 from ...workload import Workload
+from ...workload.load import load
 from ..prune_zoo import architectures
 
 ZOO = (

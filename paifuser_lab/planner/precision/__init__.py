@@ -17,7 +17,7 @@ achieved(work, allocation)                              # what points of the fro
 
 from __future__ import annotations
 
-from .achieving import achieved
+from .measured_points import achieved
 from .planning import plan_precision, recipe_of
 
 __all__ = ["achieved", "plan_precision", "recipe_of"]

@@ -13,19 +13,19 @@ from itertools import islice
 from torch import nn
 
 from ...errors import MeasureError, WorkloadError
-from ...fetching import first_batches
 from ...formats import FLOATS, channel_of
-from ...graph import Graph
+from ...model.graph import Graph
 from ...recipe import Recipe
 from ...records import LatencyTable, Sensitivity
 from ...variant import apply
 from ...workload import Workload
-from .handing import Handing, handings
+from ...workload.data import first_batches
+from .handover import Handing, handings
 from .latency import Stop, Wanted, keep, latency_table
+from .layers import Place, graph_of, places, why_fixed
 from .losses import error_of_output, losses, rise
-from .places import Place, graph_of, places, why_fixed
 from .program import Cost, Program, Saving
-from .wholes import Wholes, wholes
+from .whole_model import Wholes, wholes
 
 WHOLE_SECONDS = 0.25  # of the seconds for timing, for whole models
 BATCHES = 8  # that tell what the whole model loses in a format

@@ -14,7 +14,7 @@ from ...records import AllocationPoint
 from .costs import Terrain
 from .latency import Stop
 from .program import Cost, Solution, solve_in_order
-from .spelling import steps_of
+from .shortest_recipe import steps_of
 
 BUDGETS = 24
 

@@ -19,14 +19,14 @@ from ...errors import FileError, StepError
 from ...formats import FLOATS, Range
 from ...machine import hardware, threads
 from ...measure import in_turn
+from ...model.weights import weights_bytes
 from ...progress import progress
-from ...quantized.conversion import from_steps, to_steps
+from ...quantization.conversion import from_steps, to_steps
 from ...recipe import Recipe
 from ...records import ConversionLatency, LatencyTable, LayerLatency
 from ...variant import apply
-from ...weights import weights_bytes
 from ...workload import Workload, running
-from .places import LAYER, Place
+from .layers import LAYER, Place
 
 VERSION = 1  # raise it when layers are made or timed otherwise: old rows are then left unread
 

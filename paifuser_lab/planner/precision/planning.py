@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...errors import WorkloadError
 from ...formats import NAMES
 from ...machine import hardware
+from ...model.weights import weights_hash
 from ...recipe import Recipe
 from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
 from ...saliency import sensitivity as judged
-from ...weights import weights_hash
 from ...workload import Workload, workload_of
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices

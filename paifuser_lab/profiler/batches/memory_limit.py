@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from ...errors import MeasureError
-from ...host import host_facts
+from ...machine.host import host_facts
 
 SAFE_SHARE = {"cpu": 0.6, "cuda": 0.8}  # of the free memory: a CPU's belongs to everybody
 MEMORY_WORDS = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")

@@ -14,13 +14,13 @@ import torch
 
 from ...arguments import check_count, check_seconds, check_threads
 from ...errors import MeasureError
-from ...host import host_facts
 from ...machine import thread_choices
+from ...machine.host import host_facts
 from ...measure import Samples, rounds_in_turn
+from ...model.weights import weights_bytes
 from ...progress import Progress, progress
 from ...records import BatchRow, BatchSweep, readable_bytes
 from ...records.batch_sweep import readable_rate
-from ...weights import weights_bytes
 from ...workload import Workload, running, workload_of
 from . import plan
 from .inputs import example_batch, first_of, repeated

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ...cores import threads as using_threads
 from ...errors import first_line
-from ...locate import describe, failing_layer
+from ...machine.threads import threads as using_threads
 from ...measure import Candidate, Samples, peak_bytes, rounds_in_turn
+from ...model.watch import describe, failing_layer
 from ...records import BatchRow, readable_bytes
 from ...workload import Inputs, Workload
 from .inputs import leading_sizes, repeated, tensor_bytes

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...copying import copied
 from ...errors import first_line
 from ...machine import thread_choices
 from ...measure import Candidate, Samples, rounds_in_turn
+from ...model.copying import copied
 from ...progress import progress
 from ...records import counted
 from ...workload import Workload, running

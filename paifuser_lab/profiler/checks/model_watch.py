@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
-from ...locate import watching
+from ...model.watch import watching
 from .trace import LOOK, MODEL
 
 

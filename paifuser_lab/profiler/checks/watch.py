@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...errors import MeasureError
-from ...locate import watching_outermost
+from ...model.watch import watching_outermost
 from ...workload import QUIET
 from .gradient_watch import GradientCounts, GradientWatch
 from .model_watch import Denormals, ModelWatch, is_read_along, our_look

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from ..._files import replacing
 from ...errors import FileError, MeasureError
-from ...locate import watching
+from ...model.watch import watching
 from ...progress import progress
 from ...records import TraceSummary
 from ...workload import Workload, running, workload_of

@@ -9,6 +9,6 @@ activation.py   the mean size of what comes out; chance.py: the control
 
 from __future__ import annotations
 
-from .finding import importance
+from .estimate_channels import importance
 
 __all__ = ["importance"]

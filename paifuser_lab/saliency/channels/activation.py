@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..subject import Batch
-from .judge import ChannelJudge
-from .width import channel_count
+from .estimator import ChannelJudge
+from .output_channels import channel_count
 
 
 class Activation(ChannelJudge):

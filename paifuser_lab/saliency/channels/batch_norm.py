@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...folding import NORMS
-from ...graph import observe
+from ...model.fold import NORMS
+from ...model.graph import observe
 from ..subject import Batch
-from .judge import ChannelJudge
-from .width import channel_count
+from .estimator import ChannelJudge
+from .output_channels import channel_count
 
 
 class BatchNormScale(ChannelJudge):

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..methods.fisher import EXAMPLES, one_by_one
 from ..subject import Batch
-from .judge import ChannelJudge, gradients
-from .width import rows_of
+from .estimator import ChannelJudge, gradients
+from .output_channels import rows_of
 
 
 class ChannelFisher(ChannelJudge):

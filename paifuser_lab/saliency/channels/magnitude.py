@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..subject import Batch
-from .judge import ChannelJudge
-from .width import rows_of
+from .estimator import ChannelJudge
+from .output_channels import rows_of
 
 
 class Magnitude(ChannelJudge):

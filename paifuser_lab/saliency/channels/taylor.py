@@ -8,8 +8,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..subject import Batch
-from .judge import ChannelJudge, gradients
-from .width import rows_of
+from .estimator import ChannelJudge, gradients
+from .output_channels import rows_of
 
 
 class Taylor(ChannelJudge):

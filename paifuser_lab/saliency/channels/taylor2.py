@@ -13,8 +13,8 @@ from torch import Tensor
 from ..curvature import Slope, slope
 from ..probes import signs
 from ..subject import Batch, Layer, Subject
-from .judge import ChannelJudge
-from .width import channel_count, like_rows, rows_of
+from .estimator import ChannelJudge
+from .output_channels import channel_count, like_rows, rows_of
 
 EXACTLY = 4  # channels
 

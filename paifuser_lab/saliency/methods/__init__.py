@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from .ablation import Ablation
 from .divergence import Divergence
+from .estimator import Judge
 from .fisher import Fisher, SampledFisher
-from .judge import Judge
 from .output import Output
 from .quadratic import Quadratic, QuadraticCurvature, QuadraticInputs, QuadraticWeights
 from .spectrum import Density, Eigenvalues

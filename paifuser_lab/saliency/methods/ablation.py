@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..subject import Batch, Key
-from .judge import Judge
+from .estimator import Judge
 
 
 class Ablation(Judge):

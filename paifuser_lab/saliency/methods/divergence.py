@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..scores import log_probabilities
+from ..class_scores import log_probabilities
 from ..subject import Batch, Key
-from .judge import Judge
+from .estimator import Judge
 
 
 class Divergence(Judge):

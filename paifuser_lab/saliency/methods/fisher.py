@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
+from ..class_scores import log_probabilities
 from ..curvature import dot, gradient
-from ..scores import log_probabilities
 from ..subject import Batch, Key, Subject
-from .judge import Judge, layers_of
+from .estimator import Judge, layers_of
 
 EXAMPLES = 8  # of a batch
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...measure import output_error
 from ..subject import Batch, Key
-from .judge import Judge
+from .estimator import Judge
 
 
 class Output(Judge):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..curvature import Slope, slope
 from ..subject import Batch, Key
-from .judge import Judge, layers_of
+from .estimator import Judge, layers_of
 
 
 class Quadratic(Judge):

@@ -12,8 +12,8 @@ from ..curvature import slope
 from ..lanczos import density, top_eigenvalues
 from ..probes import Product
 from ..subject import Batch, Key, Subject
-from ..ways import flat_block
-from .judge import Judge, layers_of
+from ..trace_estimators import flat_block
+from .estimator import Judge, layers_of
 
 EIGENVALUES = 3
 EIGENVALUE_STEPS = 40

@@ -12,8 +12,8 @@ import torch
 from ...records import Curvature, Estimate, Sensitivity
 from ..curvature import slope
 from ..subject import Batch, Key, Subject
-from ..ways import Choice, choose, joint
-from .judge import Judge, layers_of
+from ..trace_estimators import Choice, choose, joint
+from .estimator import Judge, layers_of
 
 JOINT_PROBES = 4  # on one batch, so that its gradient is worth taking
 

@@ -1,9 +1,9 @@
 """Learning from the original: its answers at a temperature, what its layers answer, and where they are large."""
 
-from .answers import Answers, Kinds, distance, divergence, kinds_of, tensors_of
-from .blending import Blend, blend_of, is_blendable
+from .blend import Blend, blend_of, is_blendable
 from .features import Projections, attention_distance, differing, feature_distance
-from .looking import answers_of, stages
+from .losses import Answers, Kinds, distance, divergence, kinds_of, tensors_of
+from .observe import answers_of, stages
 from .teacher import Lesson, Teacher
 
 __all__ = [

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...chance import own_chance, throw
 from ...errors import StepError
-from ...locate import describe
-from .answers import SMALLEST, squares
-from .looking import channel_dimension
+from ...model.watch import describe
+from ...workload.seeding import own_chance, throw
+from .losses import SMALLEST, squares
+from .observe import channel_dimension
 
 
 class Projection(nn.Linear):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ...workload import Inputs, running
 from ..batches import Batch
-from .answers import tensors_of
-from .looking import answers_of
+from .losses import tensors_of
+from .observe import answers_of
 
 MOST_BYTES = 512 << 20  # of what it taught, kept to be taught again
 

@@ -1,0 +1,151 @@
+"""torch's attention, called as it is called, to a part of the keys."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..kernels import attend_to_blocks
+from ..kernels.block_sparse_attention import BLOCK, blocks_of, compose
+from .block_lists import listed
+from .masks import as_whole, may_blind, visible_keys
+from .sparsity import Keeping
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    keeping: Keeping,
+    fixed: Tensor | None = None,
+) -> Tensor:
+    """Attention to the blocks of keys that are kept; to all of them where that is not fewer, or cannot be done."""
+    to_all = partial(
+        F.scaled_dot_product_attention, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+    )
+    if why_dense(query, key, value, attn_mask, is_causal, scale) or is_all(key, keeping):
+        return to_all()
+    query, key, value = as_many(query, key, value, enable_gqa)
+    if not _fits(query, key, keeping, fixed):
+        return to_all()
+    mask = as_whole(attn_mask, key.shape[2])
+    scaled = query.shape[-1] ** -0.5 if scale is None else scale
+    visible = visible_keys(mask)
+    if visible is not None:
+        return _packed(query, key, value, visible, dropout_p, scaled, keeping, fixed)
+    kept = listed(query, key, keeping, fixed, is_causal=is_causal, mask=mask)
+    if mask is not None and may_blind(mask, kept):
+        return to_all()
+    return _attended(query, key, value, kept, None, is_causal, scaled, mask, dropout_p)
+
+
+def why_dense(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> str:
+    """Why such a call cannot attend to a part; '' where it can."""
+    if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
+        return f"its queries have {query.ndim} dimensions, not (batch, heads, tokens, numbers)"
+    if not len(query) or not len(key):
+        return "its batch is empty"
+    if key.shape[-1] != value.shape[-1]:
+        return f"its keys have {key.shape[-1]} numbers and its values {value.shape[-1]}"
+    if key.shape[2] <= BLOCK:
+        return f"{key.shape[2]} keys are one block of {BLOCK}"
+    if query.shape[2] < BLOCK:
+        return f"{query.shape[2]} queries are less than a block of {BLOCK}"
+    if is_causal and mask is not None:
+        return "it is called with a mask and is_causal at once; call it with one mask that says both"
+    return f"its scale is {scale}, not above 0" if scale is not None and not scale > 0 else ""
+
+
+def as_many(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one batch and number of heads; those that are shared are repeated."""
+    if enable_gqa:
+        key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value))
+    shape = tuple(map(max, query.shape[:2], key.shape[:2], value.shape[:2]))
+    query, key, value = (one.expand(*shape, -1, -1) for one in (query, key, value))
+    return query, key, value
+
+
+def is_all(key: Tensor, keeping: Keeping) -> bool:
+    """Whether every block of keys is kept."""
+    blocks = blocks_of(key.shape[2])
+    return keeping.of(blocks) == blocks
+
+
+def _fits(query: Tensor, key: Tensor, keeping: Keeping, fixed: Tensor | None) -> bool:
+    """Whether lists that were made once are long enough; said once where they are not."""
+    if keeping.kind != "block" or fixed is None:
+        return True
+    heads, rows, _ = fixed.shape
+    is_long = query.shape[1] == heads and max(blocks_of(query.shape[2]), blocks_of(key.shape[2])) <= rows
+    if not is_long and not torch.compiler.is_compiling():
+        warnings.warn(
+            f"Lists of blocks for {heads} heads of {rows * BLOCK} tokens do not fit {query.shape[1]} heads of {query.shape[2]}; "
+            "this layer attends to all keys. Apply the step with inputs of that length, or use kind topk.",
+            stacklevel=2,
+        )
+    return is_long
+
+
+def _packed(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    visible: Tensor,
+    dropout: float,
+    scale: float,
+    keeping: Keeping,
+    fixed: Tensor | None,
+) -> Tensor:
+    """With the keys that are there in front, which attention does not mind: how many they are is then all there is to say."""
+    order = torch.argsort(~visible, dim=-1, stable=True)
+    lengths = visible.sum(-1, dtype=torch.int32).expand(len(query))
+    is_self = query.shape[2] == key.shape[2]
+    near, far = (_in_order(one, order) for one in (key, value))
+    mine = _in_order(query, order) if is_self else query  # who stands near whom stays so
+    asking = mine.masked_fill(~_in_front(lengths, mine), 0.0) if is_self else mine  # the padding has no say in what is kept
+    kept = listed(asking, near, keeping, fixed, lengths=lengths)
+    made = _attended(mine, near, far, kept, lengths, False, scale, None, dropout)
+    return _in_order(made, torch.argsort(order, dim=-1)) if is_self else made
+
+
+def _in_front(lengths: Tensor, tokens: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[2], device=tokens.device)[:, None] < lengths[:, None, None, None]
+
+
+def _in_order(tokens: Tensor, order: Tensor) -> Tensor:
+    return tokens.gather(2, order[:, None, :, None].expand(tokens.shape))
+
+
+def _attended(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Tensor,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    mask: Tensor | None,
+    dropout: float,
+) -> Tensor:
+    """By the operator; composed of torch's own where that has no place for a mask or dropout, or is exported."""
+    is_plain = mask is None and not dropout
+    if is_plain and not torch.compiler.is_exporting():
+        return attend_to_blocks(query, key, value, kept, lengths=lengths, is_causal=is_causal, scale=scale)
+    return compose(query, key, value, kept, lengths, is_causal, scale, mask=mask, dropout=dropout)

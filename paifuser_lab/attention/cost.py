@@ -1,0 +1,224 @@
+"""What attention to a part of the keys costs and brings, share by share: each layer's error, the model's, its latency and its metric."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..errors import MeasureError
+from ..machine import thread_choices
+from ..machine.host import host_facts
+from ..measure import Candidate, Samples, output_error, rounds_in_turn
+from ..model.copying import copied
+from ..progress import Progress, progress
+from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
+from ..workload import Derived, Inputs, Workload, outside_inference, running, workload_of
+from .discover import Attending, find_attention
+from .evaluate import answer, compare_ms, worst_error
+from .redirect import as_dense, make_sparse, sparse_layer
+from .sparsity import Keeping
+from .static_lists import lists_from_data
+
+KEEPS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
+ROUNDS = 30
+SHARE_S = 0.2  # for the time of one attention to all keys
+SMALL = 0.2  # of a model's time, below which attention to less brings little
+
+
+@outside_inference
+def attention_cost(
+    subject: Workload | Derived,
+    *,
+    kind: AttentionKind = "topk",
+    keeps: Sequence[float] = KEEPS,
+    seconds: float = 20.0,
+    should_stop: Callable[[], bool] | None = None,
+) -> AttentionCost:
+    """See what it costs to attend to a share of the keys in every layer that can, and what it brings.
+
+    Every share is judged once; then the model is timed at all of them in turn for the rest of the seconds, and the metric taken where
+    the workload has one. An interrupt, or `should_stop`, keeps what there is.
+    """
+    work = _to_all_keys(workload_of(subject))
+    shares = _checked(keeps)
+    seen = find_attention(work.model, work.inputs, kind)
+    if not seen.able:
+        raise MeasureError(f"{work.name} has no layer that can attend to a part of its keys{_first_reason(seen)}.")
+    looked = _Looked(work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False))
+    with progress("attending to less", 2 * len(shares) + 1) as shown:
+        try:
+            looked.judge(shown)
+            looked.time(shown)
+            looked.score(shown)
+        except KeyboardInterrupt:
+            if not looked.errors:
+                raise
+            looked.notes.append("it was stopped, and holds what there was")
+    return looked.record()
+
+
+def _checked(keeps: Sequence[float]) -> tuple[float, ...]:
+    shares = tuple(sorted({float(keep) for keep in keeps}, reverse=True))
+    if not shares or not all(0 < share <= 1 for share in shares):
+        raise MeasureError(f"Shares of the keys lie above 0 and up to 1; {list(keeps)} are none.")
+    return shares
+
+
+def _to_all_keys(work: Workload) -> Workload:
+    """The same workload, of a model whose attention goes to all keys: what every share is held against."""
+    made = copy.copy(work)
+    made.model = as_dense(work.model)
+    return made
+
+
+def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
+    """With the number of threads that suits it best."""
+    return min(one.median_ms for told, one in samples.items() if told.startswith(f"{name} · "))
+
+
+def _first_reason(seen: Attending) -> str:
+    return next((f": '{layer}': {reason}" for layer, reason in seen.reasons.items()), "; none calls torch's attention")
+
+
+@dataclass
+class _Looked:
+    """What has been found so far."""
+
+    work: Workload
+    seen: Attending
+    kind: AttentionKind
+    keeps: tuple[float, ...]
+    until: float
+    should_stop: Callable[[], bool]
+    errors: list[float] = field(default_factory=list)
+    layer_errors: dict[str, list[float]] = field(default_factory=dict)
+    samples: dict[str, Samples] = field(default_factory=dict)
+    values: list[float] = field(default_factory=list)
+    dense_value: float | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model = copied(self.work.model).eval()
+        self.lists = {keep: lists_from_data(self.model, self.work, self.seen.able, self._keeping(keep)) for keep in self.keeps}
+        self.layer_errors = {layer: [] for layer in self.seen.able}
+        for layer in self.seen.able:
+            make_sparse(self.model, layer, None)
+        self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
+
+    def judge(self, shown: Progress) -> None:
+        """How far the answers are from those to all keys: of each layer on what it was given, and of the model."""
+        whole = self.work.output()
+        for keep in self.keeps:
+            self._go_on()
+            found = {
+                layer: worst_error(calls, self._keeping(keep), self.lists[keep][layer]) for layer, calls in self.seen.able.items()
+            }
+            with running(self.model):
+                error = output_error(whole, self._answer(keep, self.work.inputs.clone()))[0]
+            self.errors.append(error)  # all or nothing of a share
+            for layer, one in found.items():
+                self.layer_errors[layer].append(one)
+            shown.advance(doing=f"{keep:.0%}")
+
+    def time(self, shown: Progress) -> None:
+        """What the model takes at each share, in turn with the model that attends to all keys, with each number of threads."""
+        device, inputs = self.work.device, self.work.inputs.clone()
+        calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
+        calls |= {str(keep): partial(self._answer, keep, inputs) for keep in self.keeps}
+        counts = thread_choices() if device.type == "cpu" else (torch.get_num_threads(),)
+        candidates = [Candidate(f"{name} · {count}", call, count, device) for name, call in calls.items() for count in counts]
+        left = max(0.0, self.until - time.perf_counter())
+        with running(self.work.model), running(self.model):
+            for self.samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=left):
+                self._go_on()
+        shown.advance(doing="timed")
+
+    def score(self, shown: Progress) -> None:
+        """The metric at each share."""
+        if self.work.metric is None or self.work.test is None:
+            return
+        self.dense_value = self.work.evaluate()
+        for keep in self.keeps:
+            self._go_on()
+            self._attend_to(keep)
+            value = self.work.evaluate(self.model)
+            self.values += [] if value is None else [value]
+            shown.advance(doing=f"{self.work.metric_name} at {keep:.0%}")
+
+    def record(self) -> AttentionCost:
+        """Everything, of the shares that were judged."""
+        done = self.keeps[: len(self.errors)]
+        samples = self.samples if len(done) == len(self.keeps) else {}
+        has_values = len(self.values) == len(done)
+        dense_ms = _least_ms(samples, "") if samples else None
+        shares = self._shares() if dense_ms and not self.should_stop() else {}
+        return AttentionCost(
+            workload=self.work.name,
+            machine=torch.cuda.get_device_name(self.work.device) if self.work.device.type == "cuda" else host_facts().name,
+            kind=self.kind,
+            keeps=done,
+            layers=tuple(self._layer(layer, shares.get(layer)) for layer in self.seen.calls),
+            errors=tuple(self.errors),
+            latency_ms=tuple(_least_ms(samples, str(keep)) for keep in done) if samples else (),
+            dense_ms=dense_ms,
+            metric=(self.work.metric_name or "") if has_values else "",
+            values=tuple(self.values) if has_values else (),
+            dense_value=self.dense_value if has_values else None,
+            note="; ".join([*self._told(shares), *self.notes]),
+        )
+
+    def _layer(self, layer: str, share: float | None) -> AttentionLayer:
+        calls, reason = self.seen.calls[layer], self.seen.reasons.get(layer, "")
+        shape = calls[0].query.shape if calls else ()
+        return AttentionLayer(
+            layer=layer,
+            heads=shape[1] if len(shape) == 4 else 1,
+            queries=shape[-2] if shape else 0,
+            keys=calls[0].key.shape[-2] if calls else 0,
+            is_causal=bool(calls) and calls[0].is_causal,
+            errors=tuple(self.layer_errors.get(layer, ())),
+            share=share,
+            reason=reason,
+        )
+
+    def _shares(self) -> dict[str, float]:
+        """Of the model's time what each layer's attention to all keys takes, by one clock; what is alike is timed once."""
+        taken: dict[Any, float] = {}
+        inputs = self.work.inputs.clone()
+        with running(self.work.model):
+            whole = self._ms(lambda: inputs(self.work.model))
+        for call in (call for calls in self.seen.able.values() for call in calls):
+            if call.signature not in taken:
+                taken[call.signature] = self._ms(partial(answer, call, None))
+        return {layer: min(1.0, sum(taken[call.signature] for call in calls) / whole) for layer, calls in self.seen.able.items()}
+
+    def _ms(self, run: Callable[[], Any]) -> float:
+        return min(compare_ms(run, run, self.work.device, SHARE_S))
+
+    def _told(self, shares: dict[str, float]) -> list[str]:
+        whole = sum(shares.values())
+        small = f"attention is {whole:.0%} of this model's time, and attending to less saves no more than that"
+        able, all_of_them = len(self.seen.able), len(self.seen.calls)
+        rest = f"{counted(all_of_them - able, 'layer')} of {all_of_them} cannot attend to a part"
+        return [*([small] if shares and whole < SMALL else []), *([rest] if able < all_of_them else [])]
+
+    def _keeping(self, keep: float) -> Keeping:
+        return Keeping(self.kind, keep)
+
+    def _attend_to(self, keep: float) -> None:
+        for layer, fixed in self.lists[keep].items():
+            self.sparse[layer].attend_to(self._keeping(keep), fixed)
+
+    def _answer(self, keep: float, inputs: Inputs) -> Any:
+        self._attend_to(keep)
+        return inputs(self.model)
+
+    def _go_on(self) -> None:
+        if self.should_stop():
+            raise KeyboardInterrupt

@@ -1,0 +1,145 @@
+"""Which layers of a model attend, and to what: its calls of torch's attention, seen by running it once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import Parameter, Signature
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..model.watch import watching
+from ..records import AttentionKind
+from ..workload import Inputs, running
+from .attention import why_dense
+from .masks import as_whole
+from .redirect import SDPA, Redirected, make_dense
+from .torch_attention import through_sdpa
+from .windows import is_windowed
+
+CALL = Signature(
+    [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("query", "key", "value")]
+    + [
+        Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        for name, default in {
+            "attn_mask": None,
+            "dropout_p": 0.0,
+            "is_causal": False,
+            "scale": None,
+            "enable_gqa": False,
+        }.items()
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of torch's attention, with what it was given."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_causal(self) -> bool:
+        return bool(self.options["is_causal"])
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many queries and how many keys."""
+        return self.query.shape[-2], self.key.shape[-2]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether its mask hides keys, the same from every query."""
+        mask = as_whole(self.options["attn_mask"], self.key.shape[-2])
+        return mask is not None and mask.shape[2] == 1
+
+    @property
+    def why_dense(self) -> str:
+        """Why it cannot go to a part; '' where it can."""
+        return why_dense(
+            self.query, self.key, self.value, self.options["attn_mask"], self.options["is_causal"], self.options["scale"]
+        )
+
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """Calls of equal signature take the same time."""
+        mask = self.options["attn_mask"]
+        shown = None if mask is None else (tuple(mask.shape), mask.stride(), mask.dtype)
+        plain = tuple((name, value) for name, value in self.options.items() if name != "attn_mask")
+        return tuple(self.query.shape), tuple(self.key.shape), self.query.dtype, shown, plain
+
+
+@dataclass(frozen=True)
+class Attending:
+    """The layers that attend, in the order of the model, with their calls; and why some of them cannot attend to a part."""
+
+    calls: dict[str, list[Call]]
+    reasons: dict[str, str]
+
+    @property
+    def able(self) -> dict[str, list[Call]]:
+        """The layers that can."""
+        return {layer: calls for layer, calls in self.calls.items() if layer not in self.reasons}
+
+
+def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk") -> Attending:
+    """See which layers attend, and which of them can attend to a part that a kind of rule picks."""
+    found = calls_of(model, inputs)
+    modules = dict(model.named_modules())
+    calls = {name: found.get(name, []) for name in modules if name in found or isinstance(modules[name], nn.MultiheadAttention)}
+    windows = {name for name, module in modules.items() if is_windowed(module)}
+    return Attending(calls, {layer: why for layer, ones in calls.items() if (why := _why_not(layer, ones, windows, kind))})
+
+
+def calls_of(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
+    """What the layers of a model attend to, seen on a copy that attends to all keys."""
+    seen = copy.deepcopy(model)
+    make_dense(seen)
+    for name, _ in model.named_modules():
+        through_sdpa(seen, name)
+    return record_calls(seen, inputs)
+
+
+def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
+    """The calls of torch's attention in each layer that makes any, in one run."""
+    layers, calls = [""], dict[str, list[Call]]()
+
+    def enter(layer: str, args: Any, kwargs: Any) -> None:
+        layers.append(layer)
+
+    def leave(layer: str, output: Any) -> None:
+        layers.pop()
+
+    def attention(*args: Any, **kwargs: Any) -> Tensor:
+        bound = CALL.bind(*args, **kwargs)
+        bound.apply_defaults()
+        options = dict(bound.arguments)
+        query, key, value = (options.pop(name).detach() for name in ("query", "key", "value"))
+        calls.setdefault(layers[-1], []).append(Call(query, key, value, options))
+        made: Tensor = SDPA(*args, **kwargs)
+        return made
+
+    given = inputs.clone()
+    with running(model), watching(model, enter, leave), Redirected(attention):
+        given(model)
+    return calls
+
+
+def _why_not(layer: str, calls: Sequence[Call], windows: set[str], kind: AttentionKind) -> str:
+    """Why a layer cannot attend to a part of the keys."""
+    if not calls:
+        return "it does not run, or is asked for the weights of its attention; call it with need_weights=False"
+    if any(layer.startswith(f"{window}.") or layer == window for window in windows):
+        return f"it attends within windows of {calls[0].key.shape[2]} tokens, which kind window runs in one pass"
+    if not layer:
+        return "the model itself calls torch's attention; put that into a layer of its own"
+    if why := next((call.why_dense for call in calls if call.why_dense), ""):
+        return why
+    if kind == "block" and len({call.lengths for call in calls}) > 1:
+        return "it attends to keys of several lengths, which kind block has one list for; take kind topk or window"
+    return ""

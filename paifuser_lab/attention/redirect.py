@@ -1,0 +1,95 @@
+"""A layer whose attention goes to a part of the keys: while it runs, torch's attention is this project's. Stands on TorchFunctionMode.
+
+Nothing of the layer's own code is written anew, so that any layer that calls `F.scaled_dot_product_attention` will do, and what it
+does besides stays its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from .attention import attend
+from .sparsity import Keeping
+from .subclassing import Grafted, graft_on
+from .torch_attention import through_sdpa
+
+SDPA = F.scaled_dot_product_attention
+
+
+class Redirected(TorchFunctionMode):
+    """Hands torch's attention to another function, and everything else to torch."""
+
+    def __init__(self, attention: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is SDPA:
+            return self.attention(*args, **kwargs)
+        if func is Tensor.unflatten:  # written in Python, which a compiler reads only as a method of a tensor; as is `split`
+            return args[0].unflatten(*args[1:], **kwargs)
+        if func is Tensor.split:
+            return args[0].split(*args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+class Sparse(Grafted):
+    """A layer that attends to a part of the keys, or to all while `keeping` is None."""
+
+    keeping: Keeping | None
+    kept_blocks: Tensor | None
+
+    def attend_to(self, keeping: Keeping | None, fixed: Tensor | None = None) -> None:
+        """Say anew how much; `fixed` are the lists of kind block."""
+        self.keeping, self.kept_blocks = keeping, fixed
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the layer was."""
+        if self.keeping is None:
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+        with Redirected(self._attention):
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+    def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
+        assert self.keeping is not None
+        return attend(*args, keeping=self.keeping, fixed=self.kept_blocks, **kwargs)
+
+
+def make_sparse(model: nn.Module, layer: str, keeping: Keeping | None, fixed: Tensor | None = None) -> None:
+    """Let a layer of a model attend to a part of the keys; `fixed` are the lists of kind block. It can be said anew at any time."""
+    through_sdpa(model, layer)
+    module = model.get_submodule(layer)
+    if not isinstance(module, Sparse):
+        graft_on(module, Sparse)
+        module.register_buffer("kept_blocks", None, persistent=False)
+    sparse_layer(model, layer).attend_to(keeping, fixed)
+
+
+def sparse_layer(model: nn.Module, layer: str) -> Sparse:
+    """The layer, which was made sparse."""
+    module = model.get_submodule(layer)
+    assert isinstance(module, Sparse)
+    return module
+
+
+def as_dense(model: nn.Module) -> nn.Module:
+    """The model where every layer attends to all keys, else a copy that does."""
+    if not any(isinstance(module, Sparse) and module.keeping for module in model.modules()):
+        return model
+    made = copy.deepcopy(model)
+    make_dense(made)
+    return made
+
+
+def make_dense(model: nn.Module) -> None:
+    """Let every layer attend to all keys again."""
+    for module in model.modules():
+        if isinstance(module, Sparse):
+            module.keeping = None

@@ -1,0 +1,43 @@
+"""Swin's attention in one pass over the image: the same numbers, without the work around them.
+
+fused.py        what there is to do, on a CPU and in the CUDA kernel
+biases.py       the biases of all pairs of tokens and the shift's mask, added up once
+zoo.py          the blocks of this project's Swin
+transformers.py the layers of Swin in transformers
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ..subclassing import Grafted, graft_on
+from .biases import KeptBias
+from .fused import FusedWindows
+from .transformers import FusedLayer, is_swin_layer
+from .zoo import FusedBlock, is_swin_block
+
+__all__ = ["is_fused", "is_windowed", "make_fused"]
+
+
+def is_windowed(layer: nn.Module) -> bool:
+    """Whether a layer is a block of Swin that can attend in one pass, or does."""
+    return is_fused(layer) or _graft_for(layer) is not None
+
+
+def is_fused(layer: nn.Module) -> bool:
+    """Whether it does."""
+    return isinstance(layer, FusedWindows)
+
+
+def make_fused(model: nn.Module, layer: str) -> None:
+    """Let a block of Swin attend in one pass."""
+    block = model.get_submodule(layer)
+    if (graft := _graft_for(block)) is not None:
+        graft_on(block, graft)
+        block.kept_bias = KeptBias()  # type: ignore[assignment]
+
+
+def _graft_for(layer: nn.Module) -> type[Grafted] | None:
+    if is_swin_block(layer):
+        return FusedBlock
+    return FusedLayer if is_swin_layer(layer) else None

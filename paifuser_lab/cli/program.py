@@ -1,0 +1,255 @@
+"""`paifuser-lab`: the workbench from a terminal. Stands on typer and rich."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from .._assets import asset, notebook_file, own_notebook
+from ..errors import PaifuserError
+from .commands import bench
+from .terminal import console, escaped, print_table
+from .tune_kernels import tune_kernels
+
+app = typer.Typer(
+    help="See where a PyTorch model spends its time, change it, measure the effect, replay it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.add_typer(bench, name="bench")
+app.command("tune-kernels")(tune_kernels)
+
+Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Call a function that a file names, such as a saved folder's original.")]
+Name = Annotated[str, typer.Argument(help="A model's name, hf:TYPE, package.module:function, or a saved model's folder.")]
+
+
+def main() -> None:
+    """The command's entry: what we raise on purpose is one sentence, not a traceback."""
+    try:
+        app()
+    except PaifuserError as error:
+        console(stderr=True).print(f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
+        raise SystemExit(2) from None
+
+
+@app.command("open")
+def open_(
+    notebook: Annotated[str, typer.Argument(help="A notebook's name.")] = "00_tour.ipynb",
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only serve; the address is printed.")] = False,
+    port: Annotated[int | None, typer.Option(help="The port to serve on.")] = None,
+) -> None:
+    """Open JupyterLab on the tour, or on another notebook."""
+    path = Path(notebook) if Path(notebook).is_file() else own_notebook(notebook)
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
+    command += [f"--LabApp.default_url=/lab/tree/{quote(path.name)}"]  # so that a printed address leads to it, too
+    command += ["--LabApp.expose_app_in_browser=True"]  # a panel whose Jupyter kernel is gone offers to run the cells again
+    command += ["--no-browser"] if no_browser else []
+    command += [f"--port={port}"] if port else []
+    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    try:
+        raise SystemExit(subprocess.run(command, check=False).returncode)
+    except KeyboardInterrupt:
+        raise SystemExit(0) from None
+
+
+@app.command()
+def models() -> None:
+    """List the models that need no download."""
+    from ..workload.load import models as names
+
+    for name in names():
+        typer.echo(name)
+
+
+@app.command("hardware")
+def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False) -> None:
+    """Show what this machine can do."""
+    from ..machine import hardware
+    from ..records import counted, readable_bytes
+
+    found = hardware(refresh=refresh)
+    typer.echo(f"{found.name} · {found.physical_cores} cores · {readable_bytes(found.memory_bytes)} · {' '.join(found.isa)}")
+    ceilings = [(counted(one.threads, "thread"), one) for one in found.ceilings] + [
+        (one.name, one.ceiling) for one in found.accelerators
+    ]
+    rows = [
+        {
+            "device": name,
+            **{
+                key: "–" if rate is None else f"{rate:,.0f}"
+                for key, rate in (
+                    ("fp32 GFLOP/s", one.fp32_gflops),
+                    ("bf16 GFLOP/s", one.bf16_gflops),
+                    ("fp16 GFLOP/s", one.fp16_gflops),
+                    ("int8 GOP/s", one.int8_gops),
+                    ("GB/s", one.bandwidth_gbs),
+                )
+            },
+        }
+        for name, one in ceilings
+    ]
+    print_table(found.source, rows)
+    if found.note:
+        typer.echo(found.note)
+
+
+@app.command()
+def profile(
+    model: Name,
+    depth: Annotated[int, typer.Option(help="How deep the printed tree goes.", min=0)] = 2,
+    backward: Annotated[bool, typer.Option("--backward", help="Also time the gradients of a training step.")] = False,
+    layer: Annotated[str, typer.Option(help="Explain this layer instead of the costliest.")] = "",
+    seconds: Annotated[float, typer.Option(help="Time for the repeated runs.")] = 10.0,
+    batch: Annotated[int | None, typer.Option(help="The batch size, for a model of ours.", min=1)] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a report to this file; it works offline.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
+    from .. import profiler
+
+    work = _load(model, trust=trust, batch=batch)
+    seen = profiler.profile(work, backward=backward, seconds=seconds)
+    asked = [layer] if layer else ["", *(row.layer for row in seen.costliest(3) if row.layer)]
+    explained = [profiler.explain(seen, one) for one in asked]
+    print_table(seen.title, seen.table(depth))
+    typer.echo(seen.accuracy + "\n")
+    typer.echo("\n\n".join(map(str, explained)))
+    if save is not None:
+        seen.save(save)
+    if html is not None:
+        _write_page(html, seen, explained)
+    if trace is not None:
+        profiler.trace(work, trace)
+    if seen.failure:
+        raise PaifuserError(seen.failure)
+
+
+@app.command("trace")
+def trace_(path: Annotated[Path, typer.Argument(help="A saved trace (.json or .json.gz), also one made elsewhere.")]) -> None:
+    """Sum up a trace of torch's profiler: operators, kernels, layers, idle time, data loading."""
+    from ..profiler import read_trace
+
+    typer.echo(str(read_trace(path)))
+
+
+@app.command()
+def plan(
+    model: Name,
+    save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="Time for measuring; 0 decides from the hardware's figures alone.")] = 40.0,
+    max_error: Annotated[float, typer.Option(help="The relative output error that is acceptable.")] = 0.02,
+    trust: Trust = False,
+) -> None:
+    """Choose a recipe for this hardware and say why."""
+    from ..planner import plan as choose
+
+    recipe = choose(_load(model, trust=trust), seconds=seconds, max_error=max_error)
+    if recipe.evidence is not None:
+        print_table(recipe.evidence.title, recipe.evidence.table())
+    typer.echo(recipe.explain() or "Nothing tried here is faster than the model as it is.")
+    if save is not None:
+        recipe.save(save)
+
+
+@app.command()
+def run(
+    recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
+    out: Out,
+    model: Annotated[str | None, typer.Option(help="The model; the recipe's own workload where it is left out.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="A file of weights for the model (safetensors, or a state_dict).")] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the model's weights and inputs.")] = 0,
+    rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
+    trust: Trust = False,
+    force: Force = False,
+) -> None:
+    """Apply a recipe by running the compression notebook; notebook, report.json and weights land in the folder together."""
+    from ..pipeline.notebook import run_notebook
+    from ..recipe import Recipe
+    from ..workload.trust import check_named_in_file
+
+    wanted = Recipe.load(recipe)
+    name = model or wanted.workload
+    if name is None:
+        raise PaifuserError(f"{recipe.name} names no workload; say which with --model.")
+    if model is None and not trust:
+        check_named_in_file(name, {}, recipe)
+    own = str(weights.resolve()) if weights else ""
+    parameters = {"model": name, "recipe": wanted.to_text(), "weights": own, "seed": seed, "rounds": rounds, "trust": trust}
+    _finish(run_notebook(asset("notebooks/50_compress.ipynb"), out, parameters, replace=force))
+
+
+@app.command()
+def report(
+    out: Out = Path("out"),
+    model: Annotated[str | None, typer.Option(help="The model that the tour is about.")] = None,
+    trust: Trust = False,
+    force: Force = True,
+) -> None:
+    """Run the tour without a browser and print its table."""
+    from ..pipeline.notebook import run_notebook
+
+    parameters = {"trust": trust} | ({"model": model} if model else {})
+    _finish(run_notebook(asset("notebooks/00_tour.ipynb"), out, parameters, replace=force))
+
+
+@app.command("sweep")
+def sweep_(
+    notebook: Annotated[str, typer.Argument(help="A notebook's file, or the name of one of ours.")],
+    parameter: Annotated[list[str], typer.Option("--parameter", "-p", help="name=value,value or name=low..high; once for each.")],
+    out: Out,
+    jobs: Annotated[int, typer.Option(help="How many run at a time; they share the cores.", min=1)] = 1,
+    sort: Annotated[str | None, typer.Option(help="The figure or parameter to sort by; the metric, else the latency.")] = None,
+    trust: Trust = False,
+    force: Force = False,
+) -> None:
+    """Run a notebook with every combination of values, each in a process of its own; what is complete is not run again."""
+    from ..pipeline.sweep import sweep, values_of
+
+    path = notebook_file(notebook)
+    values = values_of(parameter) | ({"trust": [True]} if trust else {})
+    swept = sweep(path, values, out, jobs=jobs, sort=sort, replace=force, on_run=_tell_failure)
+    print_table(swept.title, swept.table())
+    typer.echo(f"in {out}: sweep.json and sweep.md")
+    raise typer.Exit(130 if swept.is_interrupted else 1 if swept.failed else 0)
+
+
+def _load(model: str, *, trust: bool, **options: Any) -> Any:
+    """The model that was typed; code of the current folder is found for a function that was typed, or that is trusted."""
+    from ..variant.open import load
+    from ..workload.trust import names_function
+
+    if trust or names_function(model):
+        sys.path.insert(0, os.getcwd())
+    return load(model, trust=trust, **options)
+
+
+def _tell_failure(run: Any) -> None:
+    if run.failure:
+        typer.echo(f"{run.name}: {run.failure}", err=True)
+
+
+def _write_page(path: Path, seen: Any, explained: list[Any]) -> None:
+    from .._files import write_text
+    from ..figures.page import html_report
+
+    write_text(path, html_report(seen, explained))
+    typer.echo(f"report in {path}")
+
+
+def _finish(out: Path) -> None:
+    from ..records import Comparison
+
+    comparison = Comparison.load(out / "report.json")
+    print_table(comparison.title, comparison.table())
+    typer.echo(f"in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")

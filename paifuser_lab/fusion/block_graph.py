@@ -1,0 +1,56 @@
+"""A block's own forward as a graph: its parts are called, not looked into.
+
+Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the forward writes down) is an error.
+"""
+
+from __future__ import annotations
+
+import copy
+from threading import RLock
+from typing import Any
+
+from torch import fx, nn
+
+from ..errors import StepError, first_line
+from .call_form import Form
+from .snapshot import apart_kind
+
+TRACING = RLock()  # fx takes the place of every module's call while it traces
+
+
+class _Tracer(fx.Tracer):
+    proxy_buffer_attributes = True
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+def traced(block: nn.Module, form: Form) -> fx.Graph:
+    """The graph of what a block does with the tensors of a call of this form."""
+    if "forward" in vars(block):
+        raise StepError("its forward was replaced")
+    kind = apart_kind(block)
+    stand_in = copy.copy(block)
+    stand_in.__class__ = type(kind.__name__, (kind,), {"forward": _narrowed(kind.forward, form)})
+    before = dict(vars(stand_in))
+    try:
+        with TRACING:
+            graph = _Tracer().trace(stand_in)
+    except Exception as error:
+        raise StepError(f"its forward cannot be traced ({first_line(error)[:60]})") from error
+    if {name: id(value) for name, value in vars(stand_in).items()} != {name: id(value) for name, value in before.items()}:
+        raise StepError("its forward writes to the block or makes constant tensors")
+    return graph
+
+
+def _narrowed(forward: Any, form: Form) -> Any:
+    """The forward as a function of tensors alone; fx wants them by name."""
+    names = [f"given_{place}" for place in range(form.tensors)]
+    space: dict[str, Any] = {"call": lambda block, tensors: _called(forward, form, block, tensors)}
+    exec(f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])", space)
+    return space["forward"]
+
+
+def _called(forward: Any, form: Form, block: nn.Module, tensors: list[Any]) -> Any:
+    args, kwargs = form.filled(tensors)
+    return forward(block, *args, **kwargs)

@@ -1,0 +1,280 @@
+"""What this machine reaches at best: square products and large copies, timed on the CPU and on CUDA devices.
+
+Every rate is checked for neighbours: how far its repetitions lie apart, whether its threads had their cores, what other
+processes used meanwhile, and whether more threads reach as many times more as they should. Stands on torch and psutil.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import MeasureError
+from ..records import Accelerator, Ceiling, Hardware, counted
+from ..records.hardware import RATES
+from .host import CoreUse, core_use, others_share
+from .threads import threads
+
+ENOUGH_S = 0.1  # a figure is the best of repetitions that take this long together
+LONG_S = 0.015  # a product that takes this long is large enough; less, and a neighbour's time slice ends the growth too early
+SIZES = (256, 512, 1024, 2048, 4096, 8192)
+MEBIBYTE = 1 << 20
+
+# Beyond these limits a rate was measured beside a neighbour, and is marked so.
+ENOUGH_TO_JUDGE_S = 0.03  # in less, the ticks in which the system counts CPU time are all there is
+MOST_SPREAD = 1.25  # the middle repetition over the fastest
+LEAST_CORES = 0.8  # CPU time over wall time, for each thread
+MOST_OTHERS = 0.15  # of the cores' time
+LEAST_GAIN, MOST_GAIN = 0.4, 1.3  # of a further thread; all-core clock rates cost at most half
+LEAST_COPY = 0.9  # one thread alone may fill the memory's bandwidth
+IN_PART = ("bf16_gflops", "fp16_gflops", "int8_gops")  # torch computes some of them with one thread, whatever it is given
+ONE_THREAD = 0.05
+
+Clock = Callable[[Callable[[], object]], float]  # runs something once, gives the seconds it took
+Build = Callable[[int, torch.device], Callable[[], object]]  # prepares a square product of a size
+
+
+class Timing(NamedTuple):
+    """Some repetitions of one run, in seconds: the fastest, the middle one, all together, and the process' CPU time."""
+
+    fastest_s: float
+    middle_s: float
+    wall_s: float
+    cpu_s: float
+
+
+class Rate(NamedTuple):
+    """Billions of operations or bytes a second, and the repetitions that it was taken from."""
+
+    value: float
+    timing: Timing
+
+
+def with_ratio_warnings(ceilings: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
+    """The ceilings, the first of which is one thread's, with a warning where more threads give too little or too much."""
+    one, *more = ceilings
+    judged: list[Ceiling] = []
+    on_one: list[str] = []
+    for many in more:
+        low, high = _ratio_warnings(one, many)
+        judged.append(many.model_copy(update={"warnings": (*many.warnings, *low)}))
+        on_one += high
+    return one.model_copy(update={"warnings": (*one.warnings, *on_one)}), *judged
+
+
+def _ratio_warnings(one: Ceiling, many: Ceiling) -> tuple[list[str], list[str]]:
+    """What is wrong with the rates of more threads, too low beside one thread's, and with one thread's, too low beside them."""
+    times = many.threads / one.threads
+    low, high = [], []
+    for name in RATES:
+        alone, together = getattr(one, name), getattr(many, name)
+        if not alone or not together or (name in IN_PART and abs(together / alone - 1) < ONE_THREAD):
+            continue
+        ratio = together / alone
+        least = LEAST_COPY if name == "bandwidth_gbs" else 1 + LEAST_GAIN * (times - 1)
+        if ratio < least:
+            low.append(_ratio_text(name, many, one, ratio))
+        elif ratio > MOST_GAIN * times:
+            high.append(_ratio_text(name, many, one, ratio))
+    return low, high
+
+
+def _ratio_text(name: str, many: Ceiling, one: Ceiling, ratio: float) -> str:
+    alone = counted(one.threads, "thread")
+    return f"{_format(name)}: {many.threads} threads reach {ratio:.2f} times what {alone} reaches"
+
+
+def _format(name: str) -> str:
+    return name.partition("_")[0]
+
+
+def _timing_warnings(name: str, timing: Timing, count: int | None) -> list[str]:
+    """What the repetitions tell of a neighbour; `count` threads should have had a core each, None where no core computes."""
+    if timing.wall_s < ENOUGH_TO_JUDGE_S:
+        return []
+    found, spread = [], timing.middle_s / timing.fastest_s
+    if spread > MOST_SPREAD:
+        found.append(f"{_format(name)}: the middle repetition took {spread:.2f} times the fastest")
+    used = timing.cpu_s / timing.wall_s
+    is_serial = name in IN_PART and abs(used - 1) < ONE_THREAD
+    if count is not None and used < LEAST_CORES * count and not is_serial:
+        found.append(f"{_format(name)}: {counted(count, 'thread')} had {used:.2f} cores")
+    return found
+
+
+def _others_warnings(before: CoreUse, after: CoreUse) -> list[str]:
+    share = others_share(before, after)
+    is_long_enough = after.wall_s - before.wall_s >= ENOUGH_TO_JUDGE_S
+    return [f"other processes had {share:.0%} of the cores"] if is_long_enough and share > MOST_OTHERS else []
+
+
+def cpu_ceiling(count: int, facts: Hardware) -> Ceiling:
+    """What the CPU reaches with so many threads."""
+    # A copy well past the last cache: eight times what one core sees of it, since servers have several.
+    copy_bytes = min(max(128 * MEBIBYTE, 8 * facts.caches_bytes.get("L3", 0)), 512 * MEBIBYTE, facts.memory_bytes // 8)
+    with threads(count):
+        before = core_use()
+        ceiling = _ceiling(torch.device("cpu"), _wall_clock, count=count, copy_bytes=copy_bytes)
+        others = _others_warnings(before, core_use())
+    return ceiling.model_copy(update={"warnings": (*others, *ceiling.warnings)})
+
+
+def _ceiling(device: torch.device, clock: Clock, *, count: int, copy_bytes: int) -> Ceiling:
+    builds: dict[str, Build] = {
+        "fp32_gflops": _product(torch.float32),
+        "bf16_gflops": _product(torch.bfloat16),
+        "fp16_gflops": _product(torch.float16),
+        "int8_gops": _int8_product,
+    }
+    with torch.inference_mode(), torch.autocast(device.type, enabled=False), _true_fp32():
+        rates = {name: _best_rate(build, device, clock) for name, build in builds.items()}
+        if rates["fp32_gflops"] is None:
+            raise MeasureError(f"torch cannot multiply fp32 matrices on {device}; is this torch built for it?")
+        rates["bandwidth_gbs"] = _bandwidth(copy_bytes, device, clock)
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    cores = count if device.type == "cpu" else None
+    warnings = [text for name, rate in known.items() for text in _timing_warnings(name, rate.timing, cores)]
+    values = {name: rate.value for name, rate in known.items()}
+    return Ceiling.model_validate({"threads": count, **values, "warnings": warnings})
+
+
+@contextmanager
+def _true_fp32() -> Iterator[None]:
+    """No TF32 or bf16 in fp32's place; by backend, as get_float32_matmul_precision raises where a user chose by backend."""
+    products = (getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn))
+    backends: list[Any] = [product for product in products if hasattr(product, "fp32_precision")]
+    before = [backend.fp32_precision for backend in backends]
+    try:
+        for backend in backends:
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        for backend, precision in zip(backends, before, strict=True):
+            backend.fp32_precision = precision
+
+
+def _best_rate(build: Build, device: torch.device, clock: Clock) -> Rate | None:
+    """Billions of operations a second, best of sizes that grow until a product takes long; None where torch cannot do it."""
+    best: Rate | None = None
+    for size in SIZES:
+        try:
+            timing = _time(build(size, device), clock)
+        except (RuntimeError, AttributeError):  # NotImplementedError and running out of memory are RuntimeErrors
+            break
+        value = 2 * size**3 / timing.fastest_s / 1e9
+        best = Rate(value, timing) if best is None or value > best.value else best
+        if timing.fastest_s > LONG_S:
+            break
+    return best
+
+
+def _time(run: Callable[[], object], clock: Clock) -> Timing:
+    """Neighbours on the cores only ever slow a run down, so the fastest of several is the truest."""
+    run()
+    cpu, times = time.process_time(), [clock(run)]
+    while len(times) < 3 or (sum(times) < ENOUGH_S and len(times) < 20):
+        times.append(clock(run))
+    fastest = max(min(times), 1e-9)
+    return Timing(fastest, max(median(times), fastest), sum(times), time.process_time() - cpu)
+
+
+def _wall_clock(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _product(dtype: torch.dtype) -> Build:
+    """A linear layer's product; with its weight the other way round, emulated precisions are ten times slower."""
+
+    def build(size: int, device: torch.device) -> Callable[[], object]:
+        chance = torch.Generator(device).manual_seed(0)  # its own: the user's random numbers stay as they were
+        left, right = (torch.randn(size, size, generator=chance, device=device, dtype=torch.float32).to(dtype) for _ in range(2))
+        return lambda: torch.nn.functional.linear(left, right)
+
+    return build
+
+
+def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
+    """oneDNN's int8 where there is one (on AVX2 sixty times torch._int_mm, which is a plain loop there), else torch._int_mm."""
+    chance = torch.Generator(device).manual_seed(0)
+    left, right = (torch.randint(0, 9, (size, size), generator=chance, device=device, dtype=torch.int8) for _ in range(2))
+    if device.type == "cpu":
+        with suppress(RuntimeError, AttributeError):
+            return _onednn_product(left.to(torch.uint8), right)
+    return lambda: torch._int_mm(left, right.t())
+
+
+def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
+    """The operator that inductor puts into int8 models; run once here, so that a CPU without it is known."""
+    onednn = torch.ops.onednn
+    packed = onednn.qlinear_prepack(right, list(left.shape))
+    scales, zeros = (
+        torch.ones(len(right), dtype=torch.float32, device="cpu"),
+        torch.zeros(len(right), dtype=torch.int64, device="cpu"),
+    )
+
+    def run() -> object:
+        return onednn.qlinear_pointwise(left, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+
+    run()
+    return run
+
+
+def _bandwidth(copy_bytes: int, device: torch.device, clock: Clock) -> Rate:
+    """Gigabytes a second of a large copy, read and written."""
+    source = torch.ones(copy_bytes // 4, dtype=torch.float32, device=device)
+    target = torch.zeros_like(source)
+    timing = _time(lambda: target.copy_(source), clock)
+    return Rate(2 * source.nbytes / timing.fastest_s / 1e9, timing)
+
+
+# CUDA devices. `cuda` is torch.cuda, or a test's stand-in.
+
+
+def cuda_names(cuda: Any = torch.cuda) -> tuple[str, ...]:
+    """The CUDA devices that torch sees, by name; none without CUDA."""
+    return tuple(cuda.get_device_name(index) for index in range(cuda.device_count())) if cuda.is_available() else ()
+
+
+def cuda_accelerators(names: tuple[str, ...], cuda: Any = torch.cuda) -> tuple[tuple[Accelerator, ...], str]:
+    """The devices, and a word on those that this torch cannot use; cards of one name are measured once."""
+    found: dict[str, Accelerator] = {}
+    failures: dict[str, str] = {}
+    for index, name in enumerate(names):
+        if name in found or name in failures:
+            continue
+        try:
+            found[name] = _accelerator(index, torch.device("cuda", index), cuda)
+        except (MeasureError, RuntimeError) as error:
+            failures[name] = f"{name} is left out: {str(error).partition(chr(10))[0]}"
+    return tuple(found[name] for name in names if name in found), " ".join(failures.values())
+
+
+def _accelerator(index: int, device: torch.device, cuda: Any = torch.cuda) -> Accelerator:
+    facts = cuda.get_device_properties(index)
+
+    def clock(run: Callable[[], object]) -> float:
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / 1e3
+
+    with cuda.device(index):
+        ceiling = _ceiling(device, clock, count=1, copy_bytes=min(512 * MEBIBYTE, facts.total_memory // 8))
+        cuda.empty_cache()
+    return Accelerator(
+        name=facts.name,
+        kind="cuda",
+        memory_bytes=facts.total_memory,
+        compute_capability=(facts.major, facts.minor),
+        multiprocessors=facts.multi_processor_count,
+        ceiling=ceiling,
+    )

@@ -1,0 +1,165 @@
+"""Facts about this machine's CPU: name, instruction sets, cores, caches, memory, and who uses its cores.
+
+Stands on psutil and torch.cpu.
+
+psutil knows neither control groups (a container's share of the machine) nor caches and instruction sets: those are read here.
+`root` is the file system's, or a test's folder of made-up files.
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import torch
+
+from ..records import Hardware
+
+ROOT = Path("/")
+
+# As Linux, macOS and torch.cpu spell them → as we do; in the order in which they are listed.
+ISA = {
+    "avx2": "avx2", "avx2_0": "avx2", "fma": "fma", "fma3": "fma", "avx512f": "avx512f", "avx512_f": "avx512f",
+    "avx512_vnni": "avx512_vnni", "avx512vnni": "avx512_vnni", "avx512_bf16": "avx512_bf16", "avx512_fp16": "avx512_fp16",
+    "avx_vnni": "avx_vnni", "amx_tile": "amx_tile", "amx_bf16": "amx_bf16", "amx_int8": "amx_int8", "amx_fp16": "amx_fp16",
+    "asimd": "neon", "neon": "neon", "advsimd": "neon", "asimdhp": "fp16", "feat_fp16": "fp16", "fp16_arith": "fp16",
+    "asimddp": "dotprod", "feat_dotprod": "dotprod", "dot": "dotprod", "bf16": "bf16", "feat_bf16": "bf16",
+    "i8mm": "i8mm", "feat_i8mm": "i8mm", "sve": "sve", "sve2": "sve2", "sme": "sme", "feat_sme": "sme",
+}  # fmt: skip
+CACHES = {
+    "L1d": ("l1d_cache_size", "hw.l1dcachesize", "hw.perflevel0.l1dcachesize"),
+    "L2": ("l2_cache_size", "hw.l2cachesize", "hw.perflevel0.l2cachesize"),
+    "L3": ("l3_cache_size", "hw.l3cachesize"),
+}
+
+
+def host_facts(root: Path = ROOT) -> Hardware:
+    """What is known of this machine without measuring: no ceilings, no accelerators."""
+    described = _description(root)
+    physical, logical = usable_cores(root)
+    return Hardware(
+        name=_cpu_name(described),
+        source="measured",
+        isa=_isa(described),
+        physical_cores=physical,
+        logical_cores=logical,
+        caches_bytes=_caches(root, described),
+        memory_bytes=min((psutil.virtual_memory().total, *_memory_limits(root))),
+        ceilings=(),
+        torch_version=torch.__version__,
+    )
+
+
+def _description(root: Path) -> dict[str, str]:
+    """What the system says about its CPU, as keys and values: /proc/cpuinfo, sysctl, or torch.cpu."""
+    if platform.system() == "Darwin":
+        text = subprocess.run(["/usr/sbin/sysctl", "hw", "machdep.cpu"], capture_output=True, text=True, check=False).stdout
+    else:
+        text = _text(root / "proc/cpuinfo")
+    if not text:
+        return {key: str(int(value) if isinstance(value, bool) else value) for key, value in torch.cpu.get_capabilities().items()}
+    pairs = (line.partition(":") for line in reversed(text.splitlines()))  # reversed: the first core's word is the last
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _cpu_name(described: dict[str, str]) -> str:
+    names = (described.get(key, "") for key in ("model name", "machdep.cpu.brand_string", "cpu_name", "Model"))
+    return next((name for name in names if name), platform.processor() or platform.machine() or "CPU")
+
+
+def _isa(described: dict[str, str]) -> tuple[str, ...]:
+    """The instruction sets that matter for choosing a precision: a word in Linux's flags, or a key that is 1."""
+    words = {key.rpartition(".")[2].casefold() for key, value in described.items() if value == "1"}
+    words.update(described.get("flags", "").split(), described.get("Features", "").split())
+    return tuple(dict.fromkeys(tidy for word, tidy in ISA.items() if word in words))
+
+
+def usable_cores(root: Path = ROOT) -> tuple[int, int]:
+    """The cores, physical and logical, that this process may use; a quota's part of a core is not counted."""
+    cpus = _own_cpus()
+    siblings = {_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus} - {""}
+    physical = len(siblings) or psutil.cpu_count(logical=False) or len(cpus)
+    logical = min((len(cpus), *(max(1, int(quota)) for quota in _cpu_quotas(root))))
+    return min(physical, logical), logical
+
+
+def _own_cpus() -> list[int]:
+    """The processors that this process may run on, by number."""
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)  # macOS has none
+    return list(affinity() if affinity else range(psutil.cpu_count() or 1))
+
+
+class CoreUse(NamedTuple):
+    """A reading of how long the cores have been busy, in seconds; two of them tell who used them in between."""
+
+    wall_s: float
+    own_s: float
+    busy_s: float
+    cores: int
+
+
+def core_use() -> CoreUse:
+    """How long the cores that this process may use were busy until now, and how long by itself."""
+    own = set(_own_cpus())
+    times = [one for cpu, one in enumerate(psutil.cpu_times(percpu=True)) if cpu in own]
+    # A guest's time is part of `user` as well; what a hypervisor takes away is somebody else's use.
+    skipped = ("idle", "iowait", "guest", "guest_nice")
+    busy = sum(sum(one) - sum(getattr(one, name, 0.0) for name in skipped) for one in times)
+    return CoreUse(time.perf_counter(), time.process_time(), busy, len(times) or 1)
+
+
+def others_share(before: CoreUse, after: CoreUse) -> float:
+    """The share of the cores' time that went to other processes between two readings."""
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return max(0.0, others) / max((after.wall_s - before.wall_s) * after.cores, 1e-9)
+
+
+def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:
+    """What one core sees of each cache."""
+    known = ((level, described.get(key, "0")) for level, keys in CACHES.items() for key in keys)
+    caches = {level: int(size) for level, size in known if size != "0"}
+    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
+        if kind in ("Data", "Unified") and size[:-1].isdigit():
+            caches[f"L{level}{'d' if kind == 'Data' else ''}"] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+    return caches
+
+
+def _cpu_quotas(root: Path) -> list[float]:
+    """How many cores' time the control groups around this process grant, version 2 and 1."""
+    folders = list(_control_groups("cpu", root))
+    pairs = [_numbers(folder / "cpu.max") for folder in folders]
+    pairs += [_numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us") for folder in folders]
+    return [pair[0] / pair[1] for pair in pairs if len(pair) == 2 and min(pair) > 0]
+
+
+def _memory_limits(root: Path) -> Iterable[int]:
+    """How much memory the control groups around this process grant."""
+    files = (folder / name for folder in _control_groups("memory", root) for name in ("memory.max", "memory.limit_in_bytes"))
+    return [limit for file in files for limit in _numbers(file) if limit > 0]
+
+
+def _control_groups(controller: str, root: Path) -> Iterator[Path]:
+    """The folders whose limits hold for this process: its own group's, and every one above it."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            base = root / "sys/fs/cgroup" / (controller if controllers else "")
+            own = base / path.strip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(base))
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(word) for word in _text(path).split() if word.lstrip("-").isdigit()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,283 @@
+"""Latency in interleaved pairs, peak memory, FLOPs and output error.
+
+On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after round in shuffled order, and a
+ratio is formed within each round, where the drift is the same for both. A turn begins when the threads of the one before have
+fallen asleep, and its first call is not counted: it warms the caches and wakes the threads.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import MeasureError
+from ..machine import threads
+from .flops import counter
+
+TURN_S = 0.03
+MOST_CALLS_A_TURN = 50
+NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to 10 ms
+MOST_NAPS = 20
+RESAMPLES = 2000
+NORMAL_975 = 1.959964
+PRIOR_CORRELATION, PRIOR_ROUNDS = 0.6, 5  # what is assumed of rounds before any is seen, and its weight
+MOST_CORRELATION, FEWEST_DEGREES = 0.9, 2
+ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls that are timed one by one
+QUICK = 0.1
+Name = TypeVar("Name", bound=Hashable)
+Clock = Callable[[Callable[[], Any], torch.device], float]  # the ms of one call
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Something to be timed: a call without arguments, and the number of threads it runs with."""
+
+    name: str
+    call: Callable[[], Any]
+    threads: int
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass
+class Samples:
+    """What was timed of one candidate: the median of each round's turn, and every single call."""
+
+    rounds_ms: list[float] = field(default_factory=list)
+    calls_ms: list[float] = field(default_factory=list)
+    cpu_ms: list[float] = field(default_factory=list)
+
+    @property
+    def median_ms(self) -> float:
+        return float(numpy.median(self.rounds_ms))
+
+    @property
+    def best_ms(self) -> float:
+        return min(self.calls_ms)
+
+    @property
+    def spread_ms(self) -> tuple[float, float]:
+        low, high = numpy.percentile(self.rounds_ms, [25, 75])
+        return float(low), float(high)
+
+    @property
+    def median_cpu_ms(self) -> float:
+        return float(numpy.median(self.cpu_ms))
+
+
+def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: float) -> Iterator[dict[str, Samples]]:
+    """Time the candidates in turn and give the samples so far after each round; whoever reads may stop at any round.
+
+    Ends after `rounds`, or after `seconds` once five rounds are done.
+    """
+    if rounds < 1:
+        raise MeasureError(f"{rounds} rounds measure nothing; ask for 1 or more.")
+    samples = {one.name: Samples() for one in candidates}
+    if len(samples) != len(candidates):
+        raise MeasureError("Two candidates have the same name; name them apart.")
+    calls = {one.name: _calls_a_turn(one) for one in candidates}
+    order, shuffle = list(candidates), random.Random(0).shuffle
+    began = time.perf_counter()
+    for done in range(rounds):
+        if done >= 5 and time.perf_counter() - began > seconds:
+            return
+        shuffle(order)
+        with _no_collection():
+            for one in order:
+                _take_turn(one, calls[one.name], samples[one.name])
+        yield samples
+
+
+def in_turn(
+    calls: Mapping[Name, Callable[[], Any]], device: torch.device, seconds: float, clock: Clock | None = None
+) -> dict[Name, float]:
+    """The ms of each call when it is let alone; they take turns in shuffled order, so that a machine's drift is the same for all.
+
+    A neighbour on the cores only ever slows a call down, a long one more often than a short one, which medians would not add up
+    over: so what nine calls in ten take longer than.
+    """
+    taken: dict[Name, list[float]] = {name: [] for name in calls}
+    order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
+    with torch.no_grad():
+        for done in range(ROUNDS + WARM):
+            if done >= FEWEST + WARM and time.perf_counter() > until:
+                break
+            shuffle(order)
+            for name in order:
+                taken[name].append((clock or timed_ms)(calls[name], device))
+    return {name: float(numpy.quantile(all_ms[WARM:], QUICK)) for name, all_ms in taken.items()}
+
+
+def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
+    """How many times faster `other` is: the median over rounds, and its 95% interval."""
+    count = min(len(baseline.rounds_ms), len(other.rounds_ms))
+    return median_interval(numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count]))
+
+
+def median_interval(ratios: Floats) -> tuple[float, tuple[float, float]]:
+    """The median of positive ratios in the order in which they were measured, and its 95% interval.
+
+    A bootstrap takes each round for independent of the others. Where a busy machine makes neighbouring
+    rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in 10. So its two
+    sides are lengthened, on a logarithmic scale, for as many independent rounds as these are worth:
+    by the root of the rounds over that number, and by Student's t for that number of rounds. The
+    autocorrelation is that of the ranks, so that one outlier does not decide it, and since few rounds
+    hardly show it, it is drawn towards 0.6 as if five more rounds had shown that. In simulations the
+    interval then holds 0.91 of the time at an autocorrelation of 0.7 with 5 rounds, 0.93 with 30
+    (0.85 with 7, the least), and 0.96 to 0.99 with independent rounds, where it is 1.2 times as wide as the
+    plain one with 30 rounds and 2.6 times with 5. A single round has no width.
+    """
+    middle, count = float(numpy.median(ratios)), len(ratios)
+    picks = numpy.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+    low, high = numpy.percentile(numpy.median(ratios[picks], axis=1), [2.5, 97.5])
+    if low == high:
+        return middle, (float(low), float(high))
+    wider = _widening(ratios)
+    return middle, (middle * float(low / middle) ** wider, middle * float(high / middle) ** wider)
+
+
+def _widening(values: Floats) -> float:
+    """How many times longer the sides of an interval are than if the values were independent."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    correlation = _autocorrelation(values)
+    repeated = sum((1 - lag / count) * correlation**lag for lag in range(1, count))
+    inflation = 1 + 2 * repeated
+    degrees = max(count / inflation - 1, min(FEWEST_DEGREES, count - 1))
+    return float(inflation**0.5 * stdtrit(degrees, 0.975) / NORMAL_975)
+
+
+def _autocorrelation(values: Floats) -> float:
+    """How alike neighbouring values are, by their ranks; between 0 and 0.9, see `median_interval`."""
+    count, ordered = len(values), numpy.sort(values)
+    ranks = numpy.searchsorted(ordered, values, "left") + numpy.searchsorted(ordered, values, "right")
+    off = ranks - ranks.mean()
+    seen = float((off[1:] * off[:-1]).sum() / (off * off).sum())
+    unbiased = seen + (1 + 4 * max(seen, 0.0)) / count  # in a short series it looks smaller than it is
+    drawn = (count * unbiased + PRIOR_ROUNDS * PRIOR_CORRELATION) / (count + PRIOR_ROUNDS)
+    return min(max(drawn, 0.0), MOST_CORRELATION)
+
+
+def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
+    """The most bytes of tensors that a call holds at once beyond what was there before, its answer included.
+
+    On CUDA this is the allocator's own figure; on a CPU the sum over every allocation that torch reports.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        call()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with torch.autograd.profiler.profile(profile_memory=True) as profiled:
+        kept = call()
+    del kept
+    changes = [event.nbytes() for event in profiled.kineto_results.events() if event.name() == "[memory]"]
+    return int(max(numpy.cumsum([0, *changes])))
+
+
+def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
+    """Floating-point operations of one call: convolutions, matrix products, attention and torch's fused layers, two a multiply-add."""
+    with counter() as counted, torch.no_grad():
+        run(module)
+    return int(counted.get_total_flops())
+
+
+def output_error(reference: Any, output: Any) -> tuple[float, float]:
+    """Relative L2 error and largest absolute difference between two answers of the same structure."""
+    wanted, got = _answers(reference), _answers(output)
+    if len(wanted) != len(got):
+        raise MeasureError(f"the answer has {len(got)} tensors where the baseline's has {len(wanted)}.")
+    difference = total = largest = 0.0
+    for one, other in zip(wanted, got, strict=True):
+        if one.shape != other.shape:
+            raise MeasureError(f"the answer has shape {tuple(other.shape)} where the baseline's has {tuple(one.shape)}.")
+        left, right = one.double(), other.double()
+        gap = torch.where(left == right, torch.zeros_like(left), left - right)  # equal infinities differ by nothing
+        difference += float((gap * gap).sum())
+        total += float(left[torch.isfinite(left)].square().sum())
+        largest = float(numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0))  # a NaN stays one
+    return (difference / total) ** 0.5 if total else difference**0.5, largest
+
+
+def _answers(output: Any) -> list[Tensor]:
+    return [leaf.detach().cpu() for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def _calls_a_turn(one: Candidate) -> int:
+    """Warm a candidate up and find how many calls fill a turn."""
+    with torch.no_grad(), threads(one.threads):
+        _timed(one)
+        fastest = min(_timed(one)[0] for _ in range(3))
+    return max(1, min(MOST_CALLS_A_TURN, round(TURN_S * 1e3 / max(fastest, 1e-3))))
+
+
+def _wait_until_quiet() -> None:
+    """Let threads of the one before fall asleep: thread pools spin for more work, and would be timed against whoever is next."""
+    for _ in range(MOST_NAPS):
+        before = time.process_time()
+        time.sleep(NAP_S)
+        if time.process_time() - before < NAP_S / 10:
+            return
+
+
+def _take_turn(one: Candidate, calls: int, samples: Samples) -> None:
+    _wait_until_quiet()
+    with torch.no_grad(), threads(one.threads):
+        _timed(one)
+        taken = [_timed(one) for _ in range(calls)]
+    samples.calls_ms += [wall for wall, _ in taken]
+    samples.rounds_ms.append(float(numpy.median([wall for wall, _ in taken])))
+    samples.cpu_ms.append(sum(cpu for _, cpu in taken) / calls)
+
+
+def _timed(one: Candidate) -> tuple[float, float]:
+    """Wall and process CPU time of one call, in ms."""
+    _settle(one.device)
+    cpu = time.process_time_ns()
+    wall_ms = timed_ms(one.call, one.device)
+    return wall_ms, (time.process_time_ns() - cpu) / 1e6
+
+
+def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
+    """Wall time of one call, until its work on the device is done."""
+    _settle(device)
+    began = time.perf_counter_ns()
+    call()
+    _settle(device)
+    return (time.perf_counter_ns() - began) / 1e6
+
+
+def own_ms(call: Callable[[], Any], device: torch.device) -> float:
+    """The CPU time of one call in this thread: what a neighbour on the core takes in the middle of it does not count."""
+    began = time.thread_time_ns()
+    call()
+    return (time.thread_time_ns() - began) / 1e6
+
+
+def _settle(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,109 @@
+"""A notebook run whole and without a browser. Stands on papermill, with what it lets pass refused.
+
+Papermill injects any name, only logs unknown ones, keeps `no` a string and writes its output in place. Here a parameter must be
+declared by the notebook, and a run's folder appears when everything in it is complete, or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError, MissingExtraError, PaifuserError
+
+MARK = "report.json"
+
+
+def run_notebook(notebook: Path, out: str | Path, parameters: Mapping[str, Any], *, replace: bool = False) -> Path:
+    """Run a notebook with parameters; its output and whatever it writes to its `out` land in the folder `out` together."""
+    out = Path(out).resolve()
+    _check_out(out, replace=replace)
+    check_parameters(notebook, parameters)
+    staged = _stage(out)
+    try:
+        _execute(notebook, staged / notebook.name, {**parameters, "out": str(staged)})
+        _swap(staged, out)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return out
+
+
+def declared(notebook: Path) -> dict[str, Any]:
+    """The parameters that a notebook declares, as papermill finds them."""
+    import papermill
+
+    return dict(papermill.inspect_notebook(str(notebook)))
+
+
+def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
+    """Refuse what the notebook does not declare."""
+    known = declared(notebook)
+    if not known:
+        raise PaifuserError(f"{notebook.name} declares no parameters; tag one cell 'parameters'.")
+    for name in (*parameters, "out"):
+        if name not in known:
+            raise PaifuserError(f"{notebook.name} has no parameter '{name}'; it has {', '.join(known)}.")
+
+
+def _check_out(out: Path, *, replace: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise FileError(f"{out} is a file; give a folder.")
+    if out.is_dir() and any(out.iterdir()) and not (replace and (out / MARK).is_file()):
+        hint = (
+            "it does not look like an earlier run, so it is not replaced" if replace else "give --force to replace an earlier run"
+        )
+        raise FileError(f"The folder {out} is not empty; {hint}, or choose another.")
+
+
+def _stage(out: Path) -> Path:
+    """A folder beside the one that is wanted, so that it can be renamed in one go."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    except OSError as error:
+        raise FileError(f"Cannot write into {out.parent}: {error.strerror}; choose a folder you can write to.") from error
+
+
+def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
+    try:
+        import papermill
+        from papermill.exceptions import PapermillExecutionError
+    except ImportError as error:
+        raise MissingExtraError("papermill", extra="dev", needed_for="running a notebook") from error
+    os.environ.setdefault("PAIFUSER_STATIC", "1")
+    folder = str(Path.cwd())
+    try:
+        papermill.execute_notebook(
+            str(notebook), str(output), parameters, kernel_name="python3", cwd=folder, store_widget_state=False,
+            progress_bar=sys.stderr.isatty(), extra_arguments=["--log-level=ERROR"],
+        )  # fmt: skip
+    except PapermillExecutionError as error:
+        raise PaifuserError(f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}") from error
+    _check_complete(output)
+
+
+def _check_complete(output: Path) -> None:
+    import nbformat
+
+    ran = nbformat.read(output, as_version=4)
+    record = ran.metadata.get("papermill", {})
+    done = all(cell.metadata.get("papermill", {}).get("status") == "completed" for cell in ran.cells if cell.cell_type == "code")
+    if not record.get("end_time") or record.get("exception") or not done:
+        raise PaifuserError(f"{output.name} did not run to its end; run it again.")
+
+
+def _swap(staged: Path, out: Path) -> None:
+    """Put the complete folder in its place; an earlier run is moved away first and removed last."""
+    staged.chmod(0o755)
+    if not out.exists():
+        staged.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.old.", dir=out.parent))
+    out.rename(old / out.name)
+    staged.rename(out)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,125 @@
+"""From classes of atoms to groups of channels: what has its places in the same weights can be removed unit by unit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy
+from numpy.typing import NDArray
+from torch import nn
+
+from ...records import ChannelGroup, Coupling, Member
+from ...workload import Inputs, Workload, workload_of
+from .channel_ids import Atoms, Numbers, Span
+from .label_space import Space
+from .trace_labels import trace
+
+Flags = NDArray[numpy.bool_]
+ALONE = "it is a single unit"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The groups of a model, and for each the class of atoms that each of its units is."""
+
+    groups: tuple[ChannelGroup, ...]
+    units: tuple[tuple[int, ...], ...]
+    spans: tuple[Span, ...]
+    classes: Numbers  # of each atom
+    space: Space
+
+    def record(self, name: str) -> Coupling:
+        """What can be shown."""
+        return Coupling(workload=name, groups=self.groups)
+
+    def kept(self, removed: set[int]) -> Flags:
+        """Whether each atom stays when these classes are removed."""
+        return ~numpy.isin(self.classes, numpy.fromiter(removed, dtype=numpy.int64, count=len(removed)))
+
+
+def couple(model: nn.Module, inputs: Inputs) -> Structure:
+    """Which channels of a model go together, from one run on example inputs."""
+    space = trace(model, inputs)
+    atoms = space.atoms
+    classes = atoms.roots(numpy.arange(atoms.count))
+    kinds = _kinds(model, space)
+    grouped = _by_signature(atoms, classes, kinds)
+    grouped = [(signature, units) for signature, units in grouped if not _is_window(atoms, signature)]
+    groups = [_group(atoms, signature, units, kinds) for signature, units in grouped]
+    order = sorted(range(len(groups)), key=lambda index: grouped[index][1][0])
+    return Structure(
+        tuple(groups[index] for index in order),
+        tuple(tuple(grouped[index][1]) for index in order),
+        tuple(atoms.spans),
+        classes,
+        space,
+    )
+
+
+def channel_groups(work: Workload) -> Coupling:
+    """Every group of channels of a workload's model, to be looked at before anything is cut."""
+    work = workload_of(work)
+    return couple(work.model, work.inputs).record(work.name)
+
+
+Signature = tuple[tuple[int, int], ...]  # spans, and how many places a unit has in each
+
+
+def _by_signature(atoms: Atoms, classes: Numbers, kinds: list[str]) -> list[tuple[Signature, list[int]]]:
+    """Classes that have equally many places in the same spans."""
+    places: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for number, span in enumerate(atoms.spans):
+        if not span.weight:
+            continue
+        roots, counts = numpy.unique(classes[span.start : span.stop], return_counts=True)
+        for root, count in zip(roots.tolist(), counts.tolist(), strict=True):
+            places[root].append((number, count))
+    found: dict[tuple[Signature, bool], list[int]] = defaultdict(list)
+    for root, spans in places.items():
+        if any(kinds[number] == "rows" for number, _ in spans):
+            found[(tuple(spans), root in atoms.fixed)].append(root)
+    return [(signature, sorted(units)) for (signature, _), units in found.items()]
+
+
+def _group(atoms: Atoms, signature: Signature, units: list[int], kinds: list[str]) -> ChannelGroup:
+    members = tuple(_member(atoms.spans[number], kinds[number]) for number, _ in signature)
+    main = max((place for place, one in enumerate(members) if one.kind == "rows"), key=lambda place: signature[place][1])
+    return ChannelGroup(
+        name=members[main].layer or members[main].parameter,
+        width=len(units),
+        unit=signature[main][1],
+        members=members,
+        pinned=_obstacle(atoms, signature, units),
+    )
+
+
+def _is_window(atoms: Atoms, signature: Signature) -> bool:
+    """Whether it is one whole dimension of one weight, and not that of its channels: the window of a convolution, say."""
+    (number, count), *others = signature
+    span = atoms.spans[number]
+    return not others and span.dimension > 0 and count == span.stop - span.start
+
+
+def _obstacle(atoms: Atoms, signature: Signature, units: list[int]) -> str | None:
+    """Why a group cannot lose a unit."""
+    root = units[0]
+    if root in atoms.fixed:
+        return atoms.fixed[root]
+    if any(count == atoms.spans[number].stop - atoms.spans[number].start for number, count in signature):
+        return atoms.tied.get(root, ALONE)
+    return None
+
+
+def _member(span: Span, kind: str) -> Member:
+    layer, _, parameter = span.weight.rpartition(".")
+    return Member.model_validate({"layer": layer, "parameter": parameter, "dimension": span.dimension, "kind": kind})
+
+
+def _kinds(model: nn.Module, space: Space) -> list[str]:
+    """What each span is: rows, unless values are only summed over along it; or a buffer's."""
+    buffers = {name for name, _ in model.named_buffers()}
+    return [
+        "buffer" if span.weight in buffers else "columns" if number in space.consumed - space.emitted else "rows"
+        for number, span in enumerate(space.atoms.spans)
+    ]

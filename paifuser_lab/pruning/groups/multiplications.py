@@ -1,0 +1,101 @@
+"""What a model multiplies: its convolutions, matrix products and attention, each with the atoms along its sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor
+
+from .label_space import along
+from .product import Product, Row, Shape
+from .rules import Call
+
+
+def products_of(call: Call) -> list[Product]:
+    """What an operator multiplies, after its rule; nothing where it is no convolution, product or attention."""
+    found = _NOTED.get(call.name)
+    return [] if found is None else found(call)
+
+
+def _convolution(call: Call) -> list[Product]:
+    given, weight, result = call.args[0], call.args[1], call.results[0]
+    is_transposed, groups = call.argument(6, "transposed", False), call.argument(8, "groups", 1)
+    first, second = _row(call, weight, 0), _row(call, weight, 1)
+    window = given if is_transposed else result
+    shape = Shape(
+        "transposed convolution" if is_transposed else "convolution",
+        (given.shape[0], *given.shape[2:]),
+        kernel=tuple(weight.shape[2:]),
+        stride=tuple(call.argument(3, "stride")),
+        padding=tuple(call.argument(4, "padding")),
+        dilation=tuple(call.argument(5, "dilation")),
+        output_padding=tuple(call.argument(7, "output_padding", ())),
+        groups=groups,
+        has_bias=call.args[2] is not None,
+        is_channels_last=_is_channels_last(given) or _is_channels_last(weight),
+        dtype=weight.dtype,
+        device=weight.device.type,
+    )
+    places = window.shape[0] * prod(window.shape[2:])
+    made = groups * result.shape[0] * prod(result.shape[2:]) if is_transposed else places
+    sizes = (second, first) if is_transposed else (first, second)
+    return [Product(call.layer, shape, places * prod(weight.shape[2:]), sizes, made, sizes[:1])]
+
+
+def _product(call: Call) -> list[Product]:
+    first = 1 if call.name.startswith("add") else 0
+    left, right = call.args[first : first + 2]
+    rows, inner = _row(call, left, 0), _row(call, left, 1)
+    columns: Row = _row(call, right, 1) if right.ndim > 1 else 1
+    shape = Shape("product", (left.shape[0],), has_bias=bool(first), dtype=left.dtype, device=left.device.type)
+    return [Product(call.layer, shape, 1, (rows, inner, columns), 1, (rows, columns))]
+
+
+def _products(call: Call) -> list[Product]:
+    first = 1 if call.name == "baddbmm" else 0
+    left, right = call.args[first : first + 2]
+    many, rows, inner, columns = (_row(call, *one) for one in ((left, 0), (left, 1), (left, 2), (right, 2)))
+    shape = Shape("products", tuple(left.shape[:2]), dtype=left.dtype, device=left.device.type)
+    return [Product(call.layer, shape, 1, (many, rows, inner, columns), 1, (many, rows, columns))]
+
+
+def _attention(call: Call) -> list[Product]:
+    """Queries meet keys, and what comes of it meets values."""
+    query, key, value = call.args[:3]
+    rank = query.ndim
+    heads, width, own = _row(call, query, rank - 3), _row(call, query, rank - 1), _row(call, value, rank - 1)
+    batch = prod(query.shape[: rank - 3])
+    shape = Shape("attention", tuple(query.shape[:-1]), dtype=query.dtype, device=query.device.type)
+    pairs = batch * query.shape[-2] * key.shape[-2]
+    meets = Product(call.layer, shape, pairs, (heads, width), 0, ())
+    return [meets, Product(call.layer, shape, pairs, (heads, own), batch * query.shape[-2], (heads, own))]
+
+
+def _row(call: Call, tensor: Tensor, dim: int) -> Row:
+    for label in call.known(tensor):
+        if dim in call.space.varies(label):
+            return along(label, dim).numpy()
+    return int(tensor.shape[dim])
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+_NOTED: dict[str, Callable[[Call], list[Product]]] = {
+    **dict.fromkeys(("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"), _convolution),
+    **dict.fromkeys(("mm", "addmm", "mv", "addmv"), _product),
+    **dict.fromkeys(("bmm", "baddbmm"), _products),
+    **dict.fromkeys(
+        (
+            "_scaled_dot_product_flash_attention_for_cpu",
+            "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention",
+            "_scaled_dot_product_cudnn_attention",
+            "_scaled_dot_product_fused_attention_overrideable",
+        ),
+        _attention,
+    ),
+}

@@ -1,0 +1,87 @@
+"""Elementwise operators: what meets at a place goes together; a dimension that one of them has whole, the others keep whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..label_space import Label, Labels, Space, along, core
+from .call import Call, rule
+
+
+@rule("_prelu_kernel", "hardswish", "_to_copy", "dropout", "native_dropout", "fill", "zero", "zeros_like", "ones_like", "empty_like",
+      "full_like", "rand_like", "randn_like", "bernoulli", "normal", "uniform", "copy", "masked_fill", "contiguous", "detach",
+      "alias", "clone", "lift_fresh", "nan_to_num", "rrelu_with_noise", "softplus", "_fused_dropout")  # fmt: skip
+def pointwise(call: Call) -> list[Labels]:
+    """What every operator does that torch itself calls pointwise, and a few that it does not."""
+    shape = call.results[0].shape
+    made = combined(
+        call.space,
+        [(one, call.known(one)) for one in call.tensors],
+        shape,
+        f"{call.where} adds to it or weighs it with values that stay",
+    )
+    call.space.emit(*(core(label) for label in made)) if len(call.tensors) > 1 else None
+    return [made] * len(call.results)
+
+
+def combined(space: Space, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str) -> Labels:
+    """The labels of an elementwise result of this shape."""
+    found: list[Label] = []
+    for tensor, labels in operands:
+        before = len(found)
+        for label in labels:
+            _join(space, found, _aligned(label, tensor, shape), before, why)
+    for tensor, labels in operands:
+        aligned = [_aligned(label, tensor, shape) for label in labels]
+        covered = {dim for label in aligned for dim in space.varies(label)}
+        sizes = enumerate(zip(tensor.shape, tensor.stride(), strict=True), len(shape) - tensor.ndim)
+        full = {dim for dim, (size, stride) in sizes if size > 1 and stride != 0}  # what was expanded can be expanded less
+        found = [space.whole(label, [d for d in space.varies(label) if d in full - covered], why) for label in found]
+    return tuple(label for label in found if space.varies(label))
+
+
+def _join(space: Space, found: list[Label], label: Label, before: int, why: str) -> None:
+    """One more label of an operand: it goes together with another's along the same dimensions, or stands beside them."""
+    varied = set(space.varies(label))
+    for place, other in enumerate(found):
+        if varied & set(space.varies(other)):
+            space.unite(other, label) if place < before else space.whole(label, sorted(varied), why)
+            return
+    if varied:
+        found.append(label)
+
+
+def _aligned(label: Label, tensor: Tensor, shape: torch.Size) -> Label:
+    return label[(None,) * (len(shape) - tensor.ndim)].expand(shape)
+
+
+@rule("zeros", "ones", "full", "new_zeros", "new_ones", "new_full")
+def constant(call: Call) -> list[Labels]:
+    """The same value everywhere."""
+    shape = call.results[0].shape
+    made = call.space.labels_of_constant(shape, range(len(shape)))
+    for label in made:
+        call.space.note(call.layer, "", core(label).flatten())
+    return [made]
+
+
+@rule("new_empty", "new_empty_strided")
+def unlabelled(call: Call) -> list[Labels]:
+    """A new tensor that only has the number format of the one given."""
+    return [()] * len(call.results)
+
+
+@rule("glu")
+def glu(call: Call) -> list[Labels]:
+    """The two halves of a dimension, one gating the other."""
+    dim = call.dims(call.argument(1, "dim", -1), call.args[0].ndim)[0]
+    halves = []
+    for label in call.labels(0):
+        call.space.blocks(label, dim, 2)
+        halves.append(label.narrow(dim, 0, label.shape[dim] // 2))
+    for label in call.labels(0):
+        call.space.note(call.layer, "", along(label, dim))
+    return [tuple(halves)]

@@ -1,0 +1,82 @@
+"""What a whole model takes, in turn: as it was at first, as it is, and with every group as narrow as it may get."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...machine import threads
+from ...measure import in_turn
+from ...records import WholeLatency
+from ...workload import Workload, running
+from ..groups import Structure, cut
+from .measure import keep, kept_table
+from .steady_timing import clock, memory_at_hand
+
+SECONDS = 5.0
+
+
+def whole_latency(work: Workload, model: nn.Module, structure: Structure, narrow: list[int], *, count: int) -> WholeLatency:
+    """From the cache, or measured now."""
+    likeness = _likeness(work, model, narrow)
+    table = kept_table(count)
+    if (kept := table.whole(likeness)) is not None:
+        return kept
+    models = {"original": work.model, "now": model}
+    if (narrowed := _narrowed(work, model, structure, narrow)) is not None:
+        models["narrow"] = narrowed
+    taken = timed(work, models, count=count)
+    found = WholeLatency(likeness=likeness, original_ms=taken["original"], ms=taken["now"], narrow_ms=taken.get("narrow"))
+    keep(table.model_copy(update={"rows": (), "wholes": (found,)}))
+    return found
+
+
+def timed(work: Workload, models: Mapping[str, nn.Module], *, count: int, seconds: float = SECONDS) -> dict[str, float]:
+    """The ms of each model on the workload's inputs."""
+    with ExitStack() as stack:
+        stack.enter_context(threads(count))
+        for model in models.values():
+            stack.enter_context(running(model))
+        stack.enter_context(memory_at_hand(work.device))
+        calls = {name: call_of(work, model) for name, model in models.items()}
+        return in_turn(calls, work.device, seconds, clock(work.device, count))
+
+
+def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
+    """One run of a model on the workload's inputs."""
+    inputs = work.inputs.clone()
+    return lambda: inputs(model)
+
+
+def _narrowed(work: Workload, model: nn.Module, structure: Structure, narrow: list[int]) -> nn.Module | None:
+    """A copy without the last units; None where its code does not take it so, for no cut of this one was proven."""
+    removed = {unit for units, kept in zip(structure.units, narrow, strict=True) for unit in units[kept:]}
+    copied = copy.deepcopy(model)
+    try:
+        cut(copied, structure, removed)
+        with running(copied):
+            work.inputs.clone()(copied)
+    except Exception:  # whatever its code raises means just that
+        return None
+    return copied
+
+
+def _likeness(work: Workload, model: nn.Module, narrow: list[int]) -> str:
+    """Both models by their layers, shapes and formats, and what they are given; not by their values."""
+    parts = [[str(one) for one in (type(each), each, *_shapes(each.parameters()))] for each in (work.model, model)]
+    text = repr((parts, _shapes(work.inputs.tensors), narrow))
+    return f"{work.name} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _shapes(tensors: Any) -> list[tuple[Any, ...]]:
+    return [(tuple(one.shape), one.dtype, _strides(one), one.device) for one in tensors]
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    return tensor.stride() if tensor.layout is torch.strided else None

@@ -1,0 +1,88 @@
+"""The float model, the layers of whole numbers that it is to have, and what techniques may change of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from ...formats import Quantized, Range
+from ...model.graph import Graph
+from ...model.replace import replace_layer
+from ..factory import quantized_layer
+from ..layers.int8 import Int8Layer
+from ..layers.layer import QuantizedLayer
+from ..neighbours import outlets
+from ..residuals import SumsPlan, plan_sums
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a technique did, and to how many layers."""
+
+    count: int
+    sentence: str
+
+
+@dataclass
+class Scene:
+    """A technique may rescale the model's weights, choose a layer's whole numbers, or shift its bias."""
+
+    model: nn.Module
+    graph: Graph
+    chosen: Mapping[str, str]  # layer → number format
+    runs: list[Callable[[], Any]]  # calls of the model on calibration data
+    spans: Callable[[], dict[str, Range]]  # what int8 layers are given, of the model as it is now
+    answers: Callable[[list[str]], dict[str, Range]] | None = None  # what layers answer; None: sums are not rounded
+    numbers: dict[str, Quantized] = field(default_factory=dict)
+    shifts: dict[str, Tensor] = field(default_factory=dict)
+
+    def layers(self) -> dict[str, QuantizedLayer]:
+        """The layers of whole numbers, as far as they are made up for."""
+        spans = self.spans()
+        made = {
+            layer: quantized_layer(self.model.get_submodule(layer), name, spans.get(layer), self.numbers.get(layer))
+            for layer, name in self.chosen.items()
+        }
+        for layer, shift in self.shifts.items():
+            bias = made[layer].bias
+            made[layer].bias = shift if bias is None else bias + shift
+        return made
+
+    def joined(self) -> dict[str, QuantizedLayer]:
+        """The same layers, those in int8 handing on in int8 where the next one reads that, or a sum on whole numbers."""
+        made = self.layers()
+        int8 = {layer: one for layer, one in made.items() if isinstance(one, Int8Layer)}
+        spans = {layer: one.span for layer, one in int8.items()}
+        plan, answers = self._sums(spans)
+        for layer, outlet in (outlets(self.graph, spans) | plan.outlets(spans, answers)).items():
+            int8[layer].outlet = outlet
+        for layer in plan.takers:
+            int8[layer].is_given_rounded = True
+        return made
+
+    def meetings(self) -> tuple[dict[str, Range], int]:
+        """What other modules' answers are rounded to before they enter sums on whole numbers, and how many such sums there are."""
+        spans = self.spans() if self.answers else {}
+        plan, answers = self._sums(spans)
+        return plan.spans(spans, answers), plan.sums
+
+    def _sums(self, spans: dict[str, Range]) -> tuple[SumsPlan, dict[str, Range]]:
+        plan = plan_sums(self.graph, spans) if self.answers else SumsPlan()
+        return plan, self.answers(plan.unknown) if self.answers and plan.unknown else {}
+
+
+@contextmanager
+def in_place(model: nn.Module, layers: Mapping[str, nn.Module]) -> Iterator[None]:
+    """The model with other layers, for a while."""
+    before = {layer: model.get_submodule(layer) for layer in layers}
+    for layer, new in layers.items():
+        replace_layer(model, layer, new)
+    try:
+        yield
+    finally:
+        for layer, old in before.items():
+            replace_layer(model, layer, old)

@@ -1,0 +1,75 @@
+"""Which number formats a layer can run in, and the layer that runs in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..formats import AUTOCAST, FLOATS, Quantized, Range, channel_of, format_of
+from .layers import on_gpu
+from .layers.fp8 import Fp8Linear, device_obstacle, is_pointwise
+from .layers.int8 import Int8Convolution, Int8Linear, paddings
+from .layers.layer import QuantizedLayer
+from .layers.weights_only import EmbeddingWeightsOnly, WeightsOnly
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+def obstacle(layer: nn.Module, name: str) -> str | None:
+    """Why a layer cannot run in a number format; None where it can."""
+    if name in FLOATS or name in AUTOCAST:
+        return None
+    if isinstance(layer, QuantizedLayer):
+        return f"it is in {layer.format} already"
+    if channel_of(layer) is None:
+        return f"a {type(layer).__name__} has no weight that could be rounded to few bits"
+    weight = layer.weight
+    if not isinstance(weight, torch.Tensor) or weight.dtype not in FLOATS.values():
+        return f"its weight is {getattr(weight, 'dtype', type(weight).__name__)}"
+    if hasattr(layer, "parametrizations") or layer._forward_hooks or layer._forward_pre_hooks:
+        return "it has hooks or parametrizations of its own"
+    if not bool(torch.isfinite(weight).all()):
+        return "its weight holds a NaN or an infinity"
+    kinds = {"int8": _int8_obstacle, "fp8": _fp8_obstacle}
+    return kinds.get(name, _weights_obstacle)(layer)
+
+
+def _int8_obstacle(layer: Any) -> str | None:
+    if isinstance(layer, CONVOLUTIONS):
+        device = layer.weight.device
+        if device.type not in ("cpu", "cuda"):
+            return f"convolutions in int8 run on a CPU or by CUDA here, and it is on {device}"
+        if paddings(layer) is None:
+            return "it pads otherwise than with equal zeros"
+        return on_gpu.obstacle(layer) if device.type == "cuda" else None
+    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
+    return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"
+
+
+def _fp8_obstacle(layer: Any) -> str | None:
+    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D" or is_pointwise(layer)
+    if not is_linear:
+        return f"fp8 is for linear layers and for convolutions of single points, and it is a {type(layer).__name__}"
+    return device_obstacle(layer.weight.device)
+
+
+def _weights_obstacle(layer: Any) -> str | None:
+    if isinstance(layer, nn.Embedding) and layer.max_norm is not None:
+        return "it renormalises its weight at each call (max_norm)"
+    return None
+
+
+def quantized_layer(layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None) -> QuantizedLayer:
+    """The layer in few bits, rounded plainly where no whole numbers are given; int8 needs the range of what the layer is given."""
+    if name == "fp8":
+        return Fp8Linear(layer)
+    if name != "int8":
+        format_of(name)
+        kind = EmbeddingWeightsOnly if isinstance(layer, nn.Embedding) else WeightsOnly
+        channel = channel_of(layer)
+        assert channel is not None
+        return kind(layer, channel, name, numbers)
+    assert span is not None
+    return Int8Convolution(layer, span, numbers) if isinstance(layer, CONVOLUTIONS) else Int8Linear(layer, span, numbers)

@@ -1,0 +1,102 @@
+"""A part of a model in a floating-point format of its own: what comes in and goes out is converted at its door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ..errors import StepError
+from ..formats import AUTOCAST, FLOATS
+
+UNMULTIPLIED = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag, nn.PReLU)
+
+
+def convert(module: nn.Module, *, inside: str, outside: str, original: str, apart: Collection[nn.Module] = ()) -> None:
+    """Put a module into a format; its inputs follow at its door, and its answers go back to the format outside.
+
+    Under autocast its weights stay in the original format, and each operator has what suits it. Parts that are apart keep theirs.
+    """
+    stored = FLOATS[original if inside in AUTOCAST else inside]
+    _move(module, stored, {id(one) for part in apart for one in part.modules()})
+    if inside in AUTOCAST or outside in AUTOCAST:
+        module.forward = Autocast(module.forward, _device_of(module, inside), AUTOCAST.get(inside))
+    door = Door(stored, FLOATS[original if outside in AUTOCAST else outside])
+    module.register_forward_pre_hook(door.enter, with_kwargs=True)
+    module.register_forward_hook(door.leave)
+
+
+def computes_in_16_bits(module: nn.Module) -> bool:
+    """Whether some weights are in 16 bits, or some parts under autocast."""
+    if any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()):
+        return True
+    return any(isinstance(part.__dict__.get("forward"), Autocast) for part in module.modules())
+
+
+def _move(module: nn.Module, dtype: torch.dtype, apart: Collection[int]) -> None:
+    """What is apart is not even passed through the format: it would come back rounded."""
+    if not apart:
+        module.to(dtype)
+        return
+    for one in module.modules():
+        if id(one) not in apart:
+            one._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False)  # type: ignore[no-untyped-call]
+
+
+def autocast_obstacle(layer: nn.Module) -> str | None:
+    """Why a layer by itself cannot have, or does not mind, autocast; None where it may."""
+    device = _device_type(layer)
+    if not torch.amp.is_autocast_available(device):
+        return f"torch has no autocast on {device}"
+    if isinstance(layer, UNMULTIPLIED):
+        return f"autocast is for what multiplies matrices, and leaves a {type(layer).__name__} in fp32"
+    return None
+
+
+def _device_type(module: nn.Module) -> str:
+    return next((one.device.type for one in module.parameters()), "cpu")
+
+
+def _device_of(module: nn.Module, name: str) -> str:
+    device = _device_type(module)
+    if not torch.amp.is_autocast_available(device):
+        raise StepError(f"{name}: torch has no autocast on {device}; choose bf16 or fp16, which convert the weights.")
+    return device
+
+
+@dataclass(frozen=True)
+class Door:
+    """A module's hooks."""
+
+    inside: torch.dtype
+    outside: torch.dtype
+
+    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        """What the module is given, in its own format."""
+        return _cast((args, kwargs), self.inside)
+
+    def leave(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """What it answers, in the format outside."""
+        return _cast(output, self.outside)
+
+
+class Autocast:
+    """A module's forward under autocast to a type, or under none."""
+
+    def __init__(self, forward: Callable[..., Any], device: str, dtype: torch.dtype | None) -> None:
+        self.forward, self.device, self.dtype = forward, device, dtype
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's answer; a file would hold types that the engines here do not take."""
+        if torch.compiler.is_exporting():
+            raise StepError("a part under autocast cannot be exported; choose bf16 or fp16, which convert the weights")
+        with torch.autocast(self.device, self.dtype, enabled=self.dtype is not None):
+            return self.forward(*args, **kwargs)
+
+
+def _cast(values: Any, dtype: torch.dtype) -> Any:
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, values)

@@ -1,0 +1,97 @@
+"""The int8 layers that this project's CUDA kernels compute, steps in and steps or numbers out; without CuPy there are none."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...kernels import Steps, convolve_depthwise_int8, project_int8
+from ...kernels.depthwise_int8 import SIDES, STRIDES
+from ...kernels.driver import packages
+from ...kernels.steps import NUMBERS, WIDTH, sums_of
+
+CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # what may follow on the way
+
+
+def takes(layer: Any, steps: Tensor) -> bool:
+    """Whether a kernel computes an int8 layer where its input is."""
+    return steps.is_cuda and obstacle(layer) is None
+
+
+def hands_on(layer: Any, steps: Tensor) -> bool:
+    """Whether its answer can stay in steps."""
+    return layer.outlet.clamp in CLAMPS and takes(layer, steps)
+
+
+def obstacle(layer: Any) -> str | None:
+    """Why no kernel computes a linear layer or a convolution that pads with equal zeros; None where one does."""
+    if not has_cupy():
+        extra = packages().extra
+        return f"on a GPU that is for this project's kernels, which want CuPy: pip install paifuser-lab[{extra}]"
+    dimensions = _weight(layer).ndim
+    if dimensions == 2:
+        widths: tuple[int, ...] = tuple(_weight(layer).shape)
+    elif dimensions != 4:
+        return "on a GPU there are kernels for images alone"
+    elif _is_pointwise(layer):
+        widths = (layer.in_channels, layer.out_channels)
+    elif _is_depthwise(layer):
+        widths = (layer.groups,)
+    else:
+        return "on a GPU there are kernels for convolutions of single points and for depthwise ones of 3, 5, 7 or 9 points"
+    return f"on a GPU its widths have to be multiples of {WIDTH}" if any(one % WIDTH for one in widths) else None
+
+
+def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+    """The layer's arithmetic on whole numbers; in uint8 the answer is steps of this scale and zero point."""
+    if layer._packed is None:
+        layer._packed = (layer.scales[:, 0] * layer.span.scale).contiguous(), sums_of(layer.values)
+    scales, sums = layer._packed
+    makes_steps = dtype == torch.uint8
+    how: dict[str, Any] = {
+        "zero": layer.span.zero,
+        "sums": sums,
+        "into": Steps(scale, zero) if makes_steps else dtype if dtype in NUMBERS else torch.float32,
+        "activation": CLAMPS[layer.outlet.clamp] if makes_steps else "none",
+    }
+    if layer.values.ndim == 2:
+        made = project_int8(steps, layer.values, scales, layer.bias, **how)
+    elif layer.groups == 1:
+        made = project_int8(steps.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how).movedim(-1, 1)
+    else:
+        place: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
+        made = convolve_depthwise_int8(steps, layer.values, scales, layer.bias, **place, **how)
+    return made if makes_steps else made.to(dtype)
+
+
+@cache
+def has_cupy() -> bool:
+    """Whether what runs kernels is installed."""
+    return find_spec("cupy") is not None
+
+
+def _weight(layer: Any) -> Tensor:
+    """Of a layer, quantized or not yet."""
+    found: Tensor = layer.values if hasattr(layer, "values") else layer.weight
+    return found
+
+
+def _is_pointwise(layer: Any) -> bool:
+    return {*layer.kernel_size, *layer.stride, layer.groups} == {1} and _padding(layer) == {0}
+
+
+def _is_depthwise(layer: Any) -> bool:
+    side, stride, padding = set(layer.kernel_size), set(layer.stride), _padding(layer)
+    is_single = layer.groups == layer.in_channels == layer.out_channels and set(layer.dilation) == {1}
+    return is_single and len(side) == len(stride) == len(padding) == 1 and side <= {*SIDES} and stride <= {*STRIDES}
+
+
+def _padding(layer: Any) -> set[int]:
+    """What it pads by, along either axis; as many on both sides where that has a name."""
+    if layer.padding == "same":
+        return {size // 2 for size in layer.kernel_size}
+    return {0} if layer.padding == "valid" else set(layer.padding)

@@ -1,0 +1,63 @@
+"""A layer that learns to be whole numbers: its weight is kept in fp32 and rounded at every call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...formats import Quantized, channel_of, format_of, with_scales
+from ..factory import quantized_layer
+from ..layers.layer import QuantizedLayer
+from ..layers.skeleton import with_weights, without_weights
+from .learned_ranges import LearnedScales
+
+
+class LearningLayer(nn.Module):
+    """Weight, bias and the sizes of the weight's steps. `converted` is the live layer that it would be if training ended now."""
+
+    def __init__(self, layer: Any, name: str, *, learns: bool) -> None:
+        super().__init__()
+        self.kind, self.format = type(layer).__name__, name
+        self.weight = _copied(layer.weight)
+        self.bias = None if getattr(layer, "bias", None) is None else _copied(layer.bias)
+        channel = channel_of(layer)
+        assert channel is not None
+        self.is_turned = name == "int8" and channel == 1  # GPT-2's linear layer, whose live form has its weight turned round
+        self.scales = LearnedScales(
+            self._rows(self.weight), format_of(name).weight_bits, 0 if self.is_turned else channel, learns=learns
+        )
+        self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
+        self.train(layer.training)
+
+    def _rows(self, weight: Tensor) -> Tensor:
+        return weight.t() if self.is_turned else weight
+
+    def rounded_weight(self) -> Tensor:
+        """The weight as its whole numbers stand for it."""
+        return self._rows(self.scales(self._rows(self.weight)))
+
+    def numbers(self) -> Quantized:
+        """The whole numbers that the weight is now, as the live layer has them."""
+        rows = self._rows(self.weight.detach())
+        scales = self.scales.scales(rows).detach()
+        return with_scales(rows, scales, self.scales.bits, channel=self.scales.channel)
+
+    @torch.no_grad()
+    def converted(self) -> QuantizedLayer:
+        """The layer of whole numbers that this one is now."""
+        bare = with_weights(self._skeleton[0], self.weight, self.bias)
+        return quantized_layer(bare, self.format, numbers=self.numbers()).train(self.training)
+
+    def product(self, given: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The layer's arithmetic on plain numbers."""
+        made: Tensor = with_weights(self._skeleton[0], weight, bias)(given)
+        return made
+
+    def extra_repr(self) -> str:
+        return f"{self.kind}, learning to be {self.format}"
+
+
+def _copied(weight: Tensor) -> nn.Parameter:
+    return nn.Parameter(weight.detach().float().clone(), requires_grad=weight.requires_grad)

@@ -1,0 +1,288 @@
+"""An ordered list of steps as plain data, read from and written to YAML."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, overload
+
+from pydantic import ValidationError
+
+from .._files import is_encodable, read_text, write_text
+from ..errors import RecipeError
+from ..records import Comparison, Limit
+from ..steps import Step, step_class
+from .yaml_text import LIMIT_CHARACTERS, Lines, at_line, dump, parse
+
+VERSION = 1
+MOST_QUOTED = 80
+KEYS = ("version", "workload", "limit", "steps")
+
+
+class Recipe:
+    """What to do to a model, in order: `Recipe([{"fold": {}}, {"backend": {"name": "onnxruntime"}}])`.
+
+    A recipe does not change; `recipe + step` and `recipe[:-1]` are new ones.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step | dict[str, Any] | str] = (),
+        *,
+        workload: str | None = None,
+        limit: Limit | dict[str, float] | None = None,
+        evidence: Comparison | None = None,
+    ) -> None:
+        if isinstance(steps, str | dict):
+            raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
+        if not isinstance(steps, Iterable):
+            raise RecipeError(f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}]).")
+        if not isinstance(workload, str | None):
+            raise RecipeError(f"The workload of a recipe is a name, and not a {type(workload).__name__}; give work.name.")
+        self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
+        self.workload = _checked_name(workload)
+        self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
+        self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
+        _check_order(self.steps)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Recipe:
+        """Read a recipe from a YAML file."""
+        return cls.from_text(read_text(path, limit_bytes=4 * LIMIT_CHARACTERS))  # of at most 4 bytes each
+
+    @classmethod
+    def from_text(cls, text: str) -> Recipe:
+        """Read a recipe from YAML text; what is wrong is told with its line."""
+        data, lines = parse(text)
+        _check_frame(data, lines, text)
+        steps = []
+        for index, item in enumerate(data["steps"] or []):
+            try:
+                steps.append(_step_of(item, f"step {index + 1}"))
+            except RecipeError as error:
+                raise RecipeError(at_line(text, _line_of(error, lines, index), str(error))) from error
+        limit = _limit_at(data["limit"], lines, text) if "limit" in data else None
+        try:
+            return cls(steps, workload=data.get("workload"), limit=limit)
+        except RecipeError as error:
+            raise RecipeError(at_line(text, lines[("steps",)], str(error))) from error
+
+    def save(self, path: str | Path) -> Path:
+        """Write the recipe as YAML."""
+        return write_text(path, self.to_text())
+
+    def to_text(self) -> str:
+        """The recipe as YAML."""
+        head: dict[str, Any] = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
+        head |= {"limit": limit} if (limit := self.limit.model_dump(exclude_defaults=True)) else {}
+        steps = [{step.kind: step.options | ({"why": step.why} if step.why else {})} for step in self.steps]
+        lines = [dump(head), "steps:" if steps else "steps: []"]
+        lines += [f"  - {dump(step, flow=True).removeprefix('{').removesuffix('}')}" for step in steps]
+        return "\n".join(lines) + "\n"
+
+    def as_code(self) -> str:
+        """The recipe as the Python that makes it."""
+        steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
+        load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
+        workload = f", workload={self.workload!r}" if self.workload else ""
+        limit = f", limit={changed!r}" if (changed := self.limit.model_dump(exclude_defaults=True)) else ""
+        apply = "variant = lab.apply(work, recipe)\n"
+        return f"import paifuser_lab as lab\n\n{load}recipe = lab.Recipe([\n{steps}]{workload}{limit})\n{apply}"
+
+    def explain(self) -> str:
+        """A line a step: what it is, and why it was chosen where that was said."""
+        return "\n".join(
+            f"{index}. {step.label}{': ' + step.why if step.why else ''}" for index, step in enumerate(self.steps, 1)
+        )
+
+    def diff(self, other: Recipe) -> tuple[str, ...]:
+        """What to take out (-) and put in (+) to come from this recipe to another; kept steps stand with two spaces."""
+        mine, theirs = _texts(self), _texts(other)
+        lines: list[str] = []
+        for _, low, high, other_low, other_high in SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+            same = mine[low:high] == theirs[other_low:other_high]
+            lines += [f"  {one}" for one in mine[low:high] if same]
+            lines += [] if same else [f"- {one}" for one in mine[low:high]] + [f"+ {one}" for one in theirs[other_low:other_high]]
+        return tuple(lines)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what the recipe does; sentences and the workload's name do not count."""
+        return hashlib.sha256("\n".join(_texts(self)).encode()).hexdigest()
+
+    @property
+    def label(self) -> str:
+        """The recipe in a few words."""
+        return " → ".join(step.label for step in self.steps) or "as it is"
+
+    def of(self, steps: Iterable[Step | dict[str, Any] | str]) -> Recipe:
+        """Other steps for the same workload within the same limit."""
+        return Recipe(steps, workload=self.workload, limit=self.limit)
+
+    def __add__(self, step: Step | dict[str, Any] | str) -> Recipe:
+        return self.of((*self.steps, step))
+
+    def with_step(self, step: Step | dict[str, Any] | str) -> Recipe:
+        """The recipe with a step where it belongs: joined to the one of its kind where the two are one, before whatever is last."""
+        new = _step_of(step, "the step")
+        steps = list(self.steps)
+        alike = [index for index, old in enumerate(steps) if old.kind == new.kind]
+        for index in alike[-1:] if new.is_late else alike:  # of late steps each stands over those before it
+            if (joined := steps[index].joined(new)) is not None:
+                steps[index] = joined
+                return self.of(steps)
+        place = len(steps) - sum(_order(one) > _order(new) for one in steps)
+        return self.of((*steps[:place], new, *steps[place:]))
+
+    @overload
+    def __getitem__(self, which: int) -> Step: ...
+    @overload
+    def __getitem__(self, which: slice) -> Recipe: ...
+    def __getitem__(self, which: int | slice) -> Step | Recipe:
+        return self.of(self.steps[which]) if isinstance(which, slice) else self.steps[which]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Recipe) and self.steps == other.steps
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Recipe({self.label})"
+
+
+def checked_recipe(given: object) -> Recipe:
+    """The recipe that a tool was handed; steps that are not yet one are refused with how to make one of them."""
+    if isinstance(given, Recipe):
+        return given
+    short = isinstance(given, str | list | dict | Step) and len(repr(given)) < MOST_QUOTED
+    steps = "[…]" if not short else repr(given) if isinstance(given, list) else f"[{given!r}]"
+    raise RecipeError(
+        f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}), or lab.Recipe.load(file) for one that was saved."
+    )
+
+
+def _texts(recipe: Recipe) -> list[str]:
+    return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
+
+
+class _StepProblem(RecipeError):
+    """A problem with a step, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _step_of(item: Any, where: str) -> Step:
+    if isinstance(item, Step):
+        return item
+    if isinstance(item, str):
+        item = {item: {}}
+    if not isinstance(item, dict) or len(item) != 1:
+        raise RecipeError(f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}")
+    kind, options = next(iter(item.items()))
+    options = {} if options is None else options
+    if not isinstance(options, dict):
+        raise _StepProblem(f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,))
+    found = step_class(str(kind))
+    try:
+        return found.model_validate(options)
+    except ValidationError as error:
+        raise _problem(error, found) from error
+
+
+def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
+    first = error.errors()[0]
+    key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+    name = ".".join(map(str, key))
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
+        return _StepProblem(f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key))
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return _StepProblem(f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}", (step.kind, *key))
+
+
+def _line_of(error: RecipeError, lines: Lines, index: int) -> int:
+    key = error.key if isinstance(error, _StepProblem) else ()
+    while ("steps", index, *key) not in lines:
+        key = key[:-1]
+    return lines[("steps", index, *key)]
+
+
+def _check_frame(data: Any, lines: Lines, text: str) -> None:
+    if not isinstance(data, dict):
+        raise RecipeError("A recipe is a mapping with the keys version, workload and steps; this is none.")
+    for key in data:
+        if key not in KEYS:
+            raise RecipeError(
+                at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}")
+            )
+    if data.get("version") is not VERSION:  # neither 1.0 nor true
+        line = lines.get(("version",), 1)
+        raise RecipeError(
+            at_line(text, line, f"version {data.get('version')!r} is unknown; this program reads version {VERSION}")
+        )
+    if not isinstance(data.get("workload"), str | None):
+        raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
+    if "steps" not in data or not isinstance(data["steps"], list | None):
+        raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+
+
+def _checked_name(workload: str | None) -> str | None:
+    if workload is not None and not isinstance(workload, str):
+        raise RecipeError(f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'.")
+    if workload is not None and not is_encodable(workload):
+        raise RecipeError(f"The workload's name {workload!r} cannot be written into a file; take out half a character.")
+    return workload
+
+
+class _LimitProblem(RecipeError):
+    """A problem with the limit, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def _limit_of(given: Any) -> Limit:
+    try:
+        return Limit.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        name = ".".join(("limit", *map(str, key)))
+        allowed = " and ".join(Limit.model_fields)
+        raise _LimitProblem(f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key) from error
+
+
+def _limit_at(given: Any, lines: Lines, text: str) -> Limit:
+    try:
+        return _limit_of(given)
+    except _LimitProblem as problem:
+        line = lines.get(("limit", *problem.key), lines[("limit",)])
+        raise RecipeError(at_line(text, line, str(problem))) from problem
+
+
+def _check_order(steps: tuple[Step, ...]) -> None:
+    for step in steps[:-1]:
+        if step.is_last:
+            raise RecipeError(f"'{step.kind}' stands before other steps; nothing can be changed after it, so put it last.")
+    for step, after in pairwise(steps):
+        if _order(step) > _order(after):
+            raise RecipeError(f"'{step.kind}' stands before '{after.kind}', which changes layers; put '{after.kind}' before it.")
+
+
+def _order(step: Step) -> int:
+    """Steps that change layers in any order, then those that take them as they are, then what is last."""
+    return 2 if step.is_last else 1 if step.is_late else 0

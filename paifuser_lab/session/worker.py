@@ -1,0 +1,111 @@
+"""A state that others watch, and a thread that changes it while there is something to do."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ..errors import PaifuserError, first_line
+from .state import State
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[State], None]
+
+
+class Working(ABC):
+    """What a session is apart from its recipe: who says what is wanted and does it, is a subclass."""
+
+    def __init__(self, state: State, *, name: str) -> None:
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._listeners: list[Listener] = []
+        self._worker: threading.Thread | None = None
+        self._is_closed = False
+        self._state, self._name = state, name
+
+    @property
+    @abstractmethod
+    def _is_wanted(self) -> bool: ...
+
+    @abstractmethod
+    def _job(self) -> Callable[[], None]:
+        """What to do next, asked under the lock where something is wanted."""
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Give up what was kept, once all is over."""
+
+    @property
+    def state(self) -> State:
+        """What there is to show."""
+        with self._lock:
+            return self._state
+
+    def wait(self, timeout: float | None = None) -> State:
+        """Wait until the worker has nothing left to do, or the session was closed and the worker has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._worker is None, timeout)
+            return self._state
+
+    def observe(self, listener: Listener) -> Callable[[], None]:
+        """Be told of every new state, in whatever thread made it; the answer ends it."""
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = [one for one in self._listeners if one is not listener]
+
+        with self._lock:
+            self._listeners.append(listener)
+        return end
+
+    def _set(self, state: State) -> None:
+        self._state = state
+        for listener in tuple(self._listeners):
+            try:
+                listener(state)
+            except Exception:
+                logger.exception("a listener of the session failed; the session goes on")
+
+    def _have_done(self) -> None:
+        """See to it that there is a worker for what is wanted."""
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        """Do what is wanted, whatever comes of it: nobody shall wait for a worker that is gone."""
+        try:
+            while job := self._next_job():
+                job()
+        except BaseException as error:
+            logger.exception("the worker of the session failed; the next choice has a new one")
+            self._rest_now(error=told(error))
+
+    def _next_job(self) -> Callable[[], None] | None:
+        with self._lock:
+            if self._is_wanted:
+                return self._job()
+            self._rest_now()
+            return None
+
+    def _rest_now(self, **changes: Any) -> None:
+        """The worker ends."""
+        with self._changed:
+            self._worker = None
+            self._changed.notify_all()
+            if self._is_closed:
+                self._forget()
+            if self._state.is_busy or changes:
+                self._set(replace(self._state, status="idle", done=0, total=0, **changes))
+
+
+def told(error: BaseException) -> str:
+    """What to say of an error, or of an interrupt, in one sentence."""
+    if not isinstance(error, Exception):
+        return f"The model was interrupted while it ran ({type(error).__name__}); nothing was changed; ask for it again."
+    return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"

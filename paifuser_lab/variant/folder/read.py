@@ -1,0 +1,139 @@
+"""Read a compressed model's folder, and make the workload that it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ... import zoo
+from ..._files import check_size, file_exists, folder_exists
+from ...errors import FileError, PaifuserError, RecipeError
+from ...recipe import Recipe
+from ...records import Manifest, Origin, SavedModel
+from ...steps import step_names
+from ...workload import Workload
+from ...workload.load import load_named_in_file
+from ...workload.trust import check_named_in_file
+from .write import MANIFEST, RECIPE, STRUCTURE, VERSION, WEIGHTS, sha256
+
+NEEDED = (RECIPE, STRUCTURE, WEIGHTS)
+
+
+@dataclass(frozen=True)
+class SavedFolder:
+    """What a folder holds, read and found sound; the weights are still in their file."""
+
+    path: Path
+    recipe: Recipe
+    saved: SavedModel
+    torch: str
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        return self.path / WEIGHTS
+
+
+def is_folder(name: str | Path) -> bool:
+    """Whether it is a folder that holds a recipe."""
+    return file_exists(Path(name) / RECIPE)
+
+
+def read_folder(path: str | Path) -> SavedFolder:
+    """Read what lies beside the weights, once every file has proved to be the one that was saved."""
+    path = Path(path)
+    manifest = _manifest(path)
+    for name in NEEDED:
+        if not (path / name).is_file():
+            raise FileError(f"{path} has no {name} any more; copy the whole folder again.")
+        if name != WEIGHTS:
+            check_size(path / name)
+        if sha256(path / name) != manifest.files.get(name):
+            raise FileError(
+                f"{path / name} is not the file that was saved: it was changed or cut short; copy the whole folder again."
+            )
+    saved = SavedModel.load(path / STRUCTURE)
+    _check_steps(path, saved)
+    recipe = Recipe.load(path / RECIPE)
+    if [step.kind for step in recipe] != [step.kind for step in saved.steps]:
+        raise FileError(f"{path}: {RECIPE} and {STRUCTURE} tell of different steps; apply the recipe and save it anew.")
+    return SavedFolder(path, recipe, saved, manifest.torch)
+
+
+def original_of(
+    found: SavedFolder,
+    *,
+    trained: bool,
+    trust: bool = False,
+    batch: int | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Workload:
+    """The workload that the model was made from, by the name in its folder, which is followed as the module `trust` allows.
+
+    Where `trained` is False, nothing is trained for it.
+    """
+    origin = found.saved.origin or _by_recipe(found)
+    if not trust:
+        check_named_in_file(origin.name, origin.options, found.path)
+    given = {**_own_options(found, origin, options), **options}
+    if not trained and origin.name in zoo.names():
+        given["trained"] = False
+    try:
+        return load_named_in_file(
+            origin.name,
+            found.path,
+            trust=trust,
+            batch=origin.batch if batch is None else batch,
+            seed=origin.seed if seed is None else seed,
+            device=device,
+            options=given,
+        )
+    except PaifuserError as error:
+        raise FileError(f"{found.path} was made from {origin.name!r}, which cannot be had here: {error} {GIVE}") from error
+
+
+GIVE = "If you have the original, give it: load(folder, work=original)."
+
+
+def _manifest(path: Path) -> Manifest:
+    if not folder_exists(path):
+        raise FileError(f"There is no folder {str(path)!r}.")
+    if not (path / MANIFEST).is_file():
+        raise FileError(
+            f"{path} has no {MANIFEST}, so it is no saved model, or saving it was interrupted; a model is saved with variant.save(folder)."
+        )
+    manifest = Manifest.load(path / MANIFEST)
+    if manifest.version != VERSION:
+        raise FileError(f"{path} is a saved model of version {manifest.version}; this program reads version {VERSION}.")
+    return manifest
+
+
+def _check_steps(path: Path, saved: SavedModel) -> None:
+    for step in saved.steps:
+        if step.kind not in step_names():
+            raise RecipeError(
+                f"{path} needs step '{step.kind}', which comes with the package '{step.package}'; install that first."
+            )
+
+
+def _by_recipe(found: SavedFolder) -> Origin:
+    """A model that was not loaded by name may be called by one in its recipe."""
+    name = found.recipe.workload
+    if name is None or (":" not in name and name not in zoo.names()):
+        raise FileError(f"{found.path} was made from a model that has no name to load it by ('{found.saved.name}'). {GIVE}")
+    return Origin(name=name)
+
+
+def _own_options(found: SavedFolder, origin: Origin, given: dict[str, Any]) -> dict[str, Any]:
+    """The options that the original was built with; those of a function are not taken from a file, since it may do anything with them."""
+    if ":" not in origin.name or origin.name.startswith("hf:"):
+        return origin.options
+    if missing := [f"{key}={value!r}" for key, value in origin.options.items() if key not in given]:
+        raise FileError(
+            f"{found.path} was made from {origin.name} with {', '.join(missing)}; a function's options are not taken from a file, "
+            f"so give them: load(folder, {', '.join(missing)})."
+        )
+    return {}

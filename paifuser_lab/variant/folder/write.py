@@ -1,0 +1,149 @@
+"""Write a compressed model into a folder: a new folder appears whole, and one that is there is whole again when its manifest is."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..._files import LONGEST_PART, cannot_write, checked_path, read_text
+from ...errors import FileError
+from ...model.weights import save_weights
+from ...recipe import Recipe
+from ...records import Manifest, Measurement, Record, SavedModel
+
+try:
+    import fcntl
+except ImportError:  # Windows: what a killed save left stays there
+    fcntl = None  # type: ignore[assignment]
+
+VERSION = 1
+RECIPE, STRUCTURE, WEIGHTS, REPORT, MANIFEST = (
+    "recipe.yaml",
+    "structure.json",
+    "weights.safetensors",
+    "report.json",
+    "manifest.json",
+)
+
+
+def write_folder(
+    folder: Path, recipe: Recipe, module: nn.Module, saved: SavedModel, report: Record | None, checked: Measurement
+) -> None:
+    """Write the files; without a report the one that lies there stays if it is about these weights, else `checked` is written."""
+    folder = checked_path(folder).resolve()
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise FileError(f"{folder} is a file; give a folder.")
+        with staged(folder) as stage:
+            recipe.save(stage / RECIPE)
+            saved.save(stage / STRUCTURE)
+            save_weights(module, stage / WEIGHTS)
+            if report is not None or not _kept(folder / REPORT, saved.weights_hash, stage):
+                (report or checked).save(stage / REPORT)
+            files = {path.name: sha256(path) for path in sorted(stage.iterdir())}
+            Manifest(version=VERSION, torch=torch.__version__, files=files).save(stage / MANIFEST)
+            _swap(stage, folder)
+    except (OSError, FileError) as error:
+        cause = error.__cause__ if isinstance(error, FileError) else error
+        if not isinstance(cause, OSError):
+            raise
+        raise cannot_write(f"into {folder}", cause) from error
+
+
+def sha256(path: Path) -> str:
+    """The hash of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _kept(report: Path, weights_hash: str, stage: Path) -> bool:
+    """Whether a report that lies there stays: one about these weights, which joins them, or one that no earlier save has written."""
+    if not report.is_file():
+        return False
+    try:
+        if weights_hash in read_text(report):
+            shutil.copyfile(report, stage / REPORT)
+            return True
+        return sha256(report) != Manifest.load(report.with_name(MANIFEST)).files.get(REPORT)
+    except FileError:  # it is no text, or there was no earlier save
+        return True
+
+
+@contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """A folder beside the one that is wanted, so that all can be renamed; while it is written into, its lock says so."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    _clear(folder)
+    stage, lock = _made(folder)
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        _unlock(lock)
+
+
+def _prefix(folder: Path) -> str:
+    return f".{folder.name[:LONGEST_PART]}.saving-"
+
+
+def _made(folder: Path) -> tuple[Path, int | None]:
+    """A new folder and its lock; one that another save took for left over between the two is made again."""
+    while True:
+        stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
+        with suppress(BlockingIOError):
+            lock = _lock(stage)
+            if stage.exists():
+                return stage, lock
+            _unlock(lock)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what saves of this folder left that were killed: the system gives their locks back, those of living ones never."""
+    for left in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+        with suppress(BlockingIOError):
+            if (lock := _lock(left)) is not None:
+                shutil.rmtree(left, ignore_errors=True)
+                _unlock(lock)
+
+
+def _lock(stage: Path) -> int | None:
+    """Hold a folder's lock, or a BlockingIOError where somebody else does; None where there are no such locks."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(stage, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return handle
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
+
+
+def _swap(stage: Path, folder: Path) -> None:
+    """In one go where there is no folder; else file by file, without a manifest meanwhile."""
+    if not folder.exists():
+        stage.chmod(0o755)
+        stage.rename(folder)
+        return
+    (folder / MANIFEST).unlink(missing_ok=True)
+    for path in sorted(stage.iterdir(), key=lambda one: one.name == MANIFEST):
+        os.replace(path, folder / path.name)

@@ -1,0 +1,198 @@
+"""A workload by name: from the zoo, from a transformers config, or from a function of the user's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..arguments import check_count, device_of
+from ..errors import MissingExtraError, PaifuserError, UnknownModelError, WorkloadError, first_line
+from ..model.weights import load_weights
+from ..progress import Progress, progress
+from ..records import Origin
+from .trust import followed, imported, names_function
+from .workload import Workload
+
+
+def load(
+    name: str,
+    *,
+    batch: int = 1,
+    seed: int = 0,
+    weights: str | Path | None = None,
+    data: str | None = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Workload:
+    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
+
+    Equal seeds give equal weights. A function decides on its batch itself. `data` is a `package.module:function` that gives the batches
+    to learn from and those to judge by, in place of any that the model comes with.
+
+    Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    """
+    check_count("batch", batch, error=WorkloadError)
+    wanted = device_of(device)
+    if name.startswith("hf:"):
+        work = _from_transformers(name, batch, seed, options)
+    elif ":" in name:
+        work = _from_function(name, seed, options)
+    else:
+        work = _from_zoo(name, batch, seed, options)
+    work.origin = _origin(name, batch, seed, options)
+    if weights is not None:
+        load_weights(work.model, weights)
+    if data is not None:
+        work.train, work.test = _data_of(data, seed)
+    return work if wanted == work.device else work.to(wanted)
+
+
+def load_named_in_file(
+    name: str, source: Path, *, trust: bool, batch: int, seed: int, device: str, options: dict[str, Any]
+) -> Workload:
+    """A workload by a name that a file holds: a function only where `trust` says so, or as the module `trust` allows."""
+    if trust or not names_function(name):
+        return load(name, batch=batch, seed=seed, device=device, **options)
+    work = _made_by(followed(name, source), name, seed, options)
+    work.origin = _origin(name, batch, seed, options)
+    wanted = device_of(device)
+    return work if wanted == work.device else work.to(wanted)
+
+
+def _origin(name: str, batch: int, seed: int, options: dict[str, Any]) -> Origin | None:
+    """How to load it again; None where an option is no plain data, which a file could hold."""
+    try:
+        is_plain = json.loads(json.dumps(options)) == options
+    except (TypeError, ValueError):
+        return None
+    return Origin(name=name, batch=batch, seed=seed, options=options) if is_plain else None
+
+
+def models() -> tuple[str, ...]:
+    """The names that `load` knows without a download."""
+    from .. import zoo
+
+    return zoo.names()
+
+
+def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    from .. import zoo
+
+    if unknown := options.keys() - {"trained"}:
+        raise WorkloadError(f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained.")
+    with ExitStack() as stack:
+        parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
+    return Workload(
+        parts.model, parts.inputs, name=name, loss=parts.loss, train=parts.train, test=parts.test, metric=parts.metric
+    )
+
+
+def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
+    """Shows how far training has come, from the first epoch on: models that need none show nothing."""
+    shown: list[Progress] = []
+
+    def on_epoch(epoch: int, epochs: int, loss: float) -> None:
+        if not shown:
+            shown.append(stack.enter_context(progress(f"training {name}", epochs)))
+        shown[0].advance(doing=f"loss {loss:.3f}")
+
+    return on_epoch
+
+
+def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
+    with _current_folder_importable():
+        return _made_by(imported(name), name, seed, options)
+
+
+def _made_by(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Workload:
+    made = _answer_of(function, name, seed, options)
+    if isinstance(made, Workload):
+        return made
+    if isinstance(made, tuple) and len(made) == 2:
+        return Workload(made[0], made[1], name=name.partition(":")[2])
+    raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+
+
+def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Any:
+    """What a function of the user's own returns; what it raises is described by its name and its options."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        try:
+            return function(**options)
+        except PaifuserError:
+            raise
+        except Exception as error:
+            given = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
+            reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
+            raise WorkloadError(f"{name!r} fails when called{given or ' without options'} ({reason}); correct it.") from error
+
+
+def _data_of(name: str, seed: int) -> tuple[Any, Any]:
+    """Train and test batches from a function."""
+    with _current_folder_importable():
+        made = _answer_of(imported(name), name, seed, {})
+    if isinstance(made, tuple) and len(made) == 2:
+        return made
+    raise WorkloadError(f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, and to judge by.")
+
+
+@contextmanager
+def _current_folder_importable() -> Iterator[None]:
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]) -> Workload:
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise MissingExtraError("transformers", extra="hf", needed_for=name) from error
+    try:
+        config = AutoConfig.for_model(name.removeprefix("hf:"), **options)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModel.from_config(config).eval()
+            inputs = _inputs_or_advice(model, name, batch)
+    except PaifuserError:
+        raise
+    except Exception as error:  # it checks options by whatever their use raises
+        raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
+    return Workload(model, inputs, name=name)
+
+
+def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
+    try:
+        return _transformers_inputs(model, batch)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UnknownModelError(
+            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and inputs yourself, and use "
+            f"Workload(model, inputs)."
+        ) from error
+
+
+def _transformers_inputs(model: Any, batch: int) -> dict[str, Tensor]:
+    """Plausible inputs for a transformers model, from what its config says it reads."""
+    config, key = model.config, model.main_input_name
+    if key == "pixel_values":
+        size = getattr(config, "image_size", 224)
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return {key: torch.randn(batch, getattr(config, "num_channels", 3), height, width)}
+    if key != "input_ids":
+        raise ValueError(f"it reads {key!r}")
+    length = min(128, getattr(config, "max_position_embeddings", None) or 128)
+    ids = torch.randint(min(100, config.vocab_size - 1), config.vocab_size, (batch, length))
+    inputs = {key: ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"decoder_input_ids": ids.clone()} if config.is_encoder_decoder else {})

@@ -1,0 +1,279 @@
+"""The step `attention` and what it costs: every layer that gains, what would be slower is said, undone to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import paifuser_lab as lab
+from paifuser_lab.attention import Keeping, evaluate, find_attention
+from paifuser_lab.attention import cost as costing
+from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
+from paifuser_lab.measure import Samples
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.session import Session
+from paifuser_lab.session import session as room
+from paifuser_lab.steps import step_class
+from tests.support.attention_models import KINDS, Attended, encoder, sight
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def work():
+    model, args, _ = sight()
+    return lab.Workload(model, args[0], name="sight")
+
+
+def with_attention(work, **options):
+    return lab.apply(work, lab.Recipe([{"attention": options}]))
+
+
+def test_the_step_changes_every_layer_that_gains_and_says_by_how_much(work, times):
+    variant = with_attention(work, keep=0.4)
+    assert list(variant.remembered[0]["sparse"]) == ["blocks.0.attention", "blocks.1.attention"]
+    assert variant.notes[0].startswith("'blocks.0.attention' attends to 40% of the keys, 0.")
+    assert variant.notes[0].endswith("away; 2 ms become 1 ms in its attention")
+    assert variant.reports[0].relative_error > 1e-4 and variant.recipe.label == "attention to 40% of the keys (topk)"
+    assert weights_hash(variant.module) == weights_hash(work.model)
+
+
+def test_what_would_be_slower_stays_and_that_is_said(work, times):
+    times["after"] = 1.96
+    variant = with_attention(work, keep=0.4)
+    assert variant.reports[0].relative_error == 0 and not variant.remembered[0]["sparse"]
+    assert variant.notes[0] == (
+        "'blocks.0.attention' attends to all keys: 40% of the keys are not clearly faster; 2 ms become 1.96 ms in its attention"
+    )
+    assert with_attention(work, keep=0.4, even_if_slower=True).reports[0].relative_error > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_folder_attends_as_it_did(work, times, kind, tmp_path):
+    variant = with_attention(work, kind=kind, keep=2)
+    variant.save(tmp_path / "made")
+    times["after"] = 99.0  # nothing is timed again
+    loaded = lab.Variant.load(tmp_path / "made", work)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0)
+
+
+def test_a_folder_of_another_model_says_which_layer_is_missing(work, times, tmp_path):
+    with_attention(work, keep=0.4).save(tmp_path / "made")
+    other = lab.Workload(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), work.inputs.args[0])
+    with pytest.raises(FileError, match=r"there is no layer 'blocks\.0\.attention', which attends otherwise"):
+        lab.Variant.load(tmp_path / "made", other)
+
+
+def test_layers_are_picked_and_protected(work, times):
+    assert list(with_attention(work, keep=0.4, layers=["blocks.1*"]).remembered[0]["sparse"]) == ["blocks.1.attention"]
+    assert list(with_attention(work, keep=0.4, protect=["blocks.0"]).remembered[0]["sparse"]) == ["blocks.1.attention"]
+
+
+def test_a_newer_step_takes_the_place_of_one_of_its_kind_or_for_its_layers():
+    recipe = lab.Recipe([{"attention": {"keep": 0.5}}])
+    assert recipe.with_step({"attention": {"keep": 0.25, "layers": ["a"]}}).label == "attention to 25% of the keys (topk)"
+    assert recipe.with_step({"attention": {"kind": "block", "keep": 0.25}}).label == "attention to 25% of the keys (block)"
+    assert len(recipe.with_step({"attention": {"kind": "window", "layers": ["b"], "keep": 0.25}})) == 2
+    text = recipe.with_step({"attention": {"kind": "window", "layers": ["b"], "keep": 4}}).to_text()
+    assert "kind: window" in text and lab.Recipe.from_text(text).to_text() == text
+
+
+def test_a_later_step_says_anew_what_a_layer_attends_to(work, times):
+    once = with_attention(work, kind="window", keep=2)
+    steps = [{"attention": {"kind": "topk", "keep": 0.4}}, {"attention": {"kind": "window", "keep": 2, "layers": ["blocks.*"]}}]
+    twice = lab.apply(work, lab.Recipe(steps))
+    with torch.no_grad():
+        torch.testing.assert_close(twice.model(*work.inputs.args), once.model(*work.inputs.args), rtol=0, atol=0)
+
+
+class Shared(nn.Module):
+    """Two heads of queries, one of keys, which torch repeats by itself."""
+
+    def forward(self, x):
+        query = x.unflatten(2, (2, 16)).transpose(1, 2)
+        key = x[:, None, :, :16]
+        return F.scaled_dot_product_attention(query, key, key).transpose(1, 2).flatten(2)
+
+
+class Twice(nn.Module):
+    """Attends to every second token, and to all."""
+
+    def forward(self, x):
+        query = x.unflatten(2, (2, 16)).transpose(1, 2)
+        made = [F.scaled_dot_product_attention(query, one, one) for one in (query[:, :, ::2], query)]
+        return sum(made).transpose(1, 2).flatten(2)
+
+
+def of(*layers):
+    return lab.Workload(nn.Sequential(nn.LayerNorm(32), *layers).eval(), torch.randn(2, 200, 32), name="small")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layer_whose_heads_share_keys_is_changed(kind, times):
+    work = of(Shared())
+    variant = with_attention(work, kind=kind, keep=2)
+    assert list(variant.remembered[0]["sparse"]) == ["1"] and 1e-4 < variant.reports[0].relative_error < 1
+    assert lab.attention_cost(work, kind=kind, keeps=(0.5,), seconds=0.1).errors[0] > 1e-4
+
+
+def test_a_layer_that_attends_to_several_lengths_keeps_no_list_and_the_others_do(times):
+    variant = with_attention(of(Twice(), Shared()), kind="block", keep=2)
+    assert list(variant.remembered[0]["sparse"]) == ["2"]
+    assert "'1' stays: it attends to keys of several lengths, which kind block has one list for; take kind topk or window" in (
+        variant.notes
+    )
+
+
+def test_a_layer_is_judged_by_all_of_its_calls(times):
+    work = of(Twice())
+    calls = find_attention(work.model, work.inputs).able["1"]
+    found = evaluate.judge_sparse({"1": calls}, Keeping("topk", 2), {"1": None})["1"]
+    errors = [evaluate.error_of(call, Keeping("topk", 2), None) for call in calls]
+    assert errors[0] == 0 < errors[1] == found.error  # two blocks are all of the first call
+    assert (found.before_ms, found.after_ms) == (4.0, 2.0)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch's own encoder, as it was
+def test_zeros_that_torch_put_at_the_padding_are_told_where_they_go(times):
+    model, args, kwargs = encoder()
+    padded, whole = (lab.Workload(model, {"src": args[0], **one}, name="encoder") for one in (kwargs, {}))
+    variant = with_attention(padded, keep=2)
+    assert variant.notes[-1].startswith("torch's encoder answered 0 at the padding, and answers something else there now")
+    assert not any("padding" in note for note in with_attention(whole, keep=2).notes)
+
+
+MISTAKES = {
+    "keep is no number": ({"keep": True}, RecipeError, "keep = True: it should be a number, such as 0.25 for a quarter"),
+    "all is protected": (
+        {"keep": 0.5, "protect": ["*"]},
+        StepError,
+        "every layer that could attend otherwise is protected; protect fewer, or leave the step out",
+    ),
+    "keep is none": ({"keep": 0}, RecipeError, "keep = 0"),
+    "keep is between": ({"keep": 1.5}, RecipeError, "a share up to 1, or a whole number of blocks of 64 keys from 2 on"),
+    "block without keep": (
+        {"kind": "block"},
+        RecipeError,
+        "kind block needs a keep, such as keep: 0.25 for a quarter of the keys",
+    ),
+    "window without keep": ({"kind": "window"}, StepError, "since there is no Swin in it; say how many with keep"),
+    "no such kind": ({"kind": "near", "keep": 1}, RecipeError, "it should be 'window', 'topk' or 'block'"),
+    "no such option": ({"keep": 1, "share": 1}, RecipeError, "no option 'share'; it has why, kind, keep, layers"),
+    "does not attend": (
+        {"keep": 0.5, "layers": ["head"]},
+        StepError,
+        "'head' does not attend; the layers that can are blocks.0.att",
+    ),
+    "no such layer": ({"keep": 0.5, "layers": ["bolcks.*"]}, RecipeError, "pattern 'bolcks.\\*' matches no layer"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_clear_sentence(name, work):
+    options, kind, sentence = MISTAKES[name]
+    with pytest.raises(kind, match=sentence):
+        with_attention(work, **options)
+
+
+def test_a_model_without_attention_or_with_too_little_says_so():
+    line = lab.Workload(nn.Linear(4, 4), torch.randn(2, 4), name="line")
+    with pytest.raises(StepError, match="no layer of it calls torch's scaled_dot_product_attention"):
+        with_attention(line, keep=0.5)
+    with pytest.raises(StepError, match=r"'blocks\.0\.attention': 17 keys are one block of 64"):
+        with_attention(lab.load("vit-s-tiny"), keep=0.5)
+    asked = lab.Workload(Attended(batch_first=True), {"x": torch.randn(2, 200, 32), "need_weights": True})
+    with pytest.raises(StepError, match="asked for the weights of its attention; call it with need_weights=False"):
+        with_attention(asked, keep=0.5)
+
+
+def test_whoever_stops_it_changes_nothing(work, times):
+    recipe = lab.Recipe([{"attention": {"keep": 0.4}}])
+    with pytest.raises(StoppedError, match="while layers were timed; nothing was changed"):
+        lab.apply(work, recipe, should_stop=lambda: True)
+
+
+def test_what_it_costs_is_judged_share_by_share(work):
+    cost = lab.attention_cost(work, keeps=(0.25, 1, 0.5), seconds=0.1)
+    assert cost.keeps == (1.0, 0.5, 0.25) and cost.kind == "topk"
+    assert cost.errors[0] == 0 < cost.errors[1] < cost.errors[2]
+    assert [one.layer for one in cost.sparse_layers] == ["blocks.0.attention", "blocks.1.attention"]
+    first = cost.layers[0]
+    assert (first.heads, first.queries, first.keys, first.is_causal) == (2, 257, 257, False)
+    assert first.errors[0] == 0 < first.errors[1] < first.errors[2]
+    assert len(cost.latency_ms) == 3 and cost.dense_ms > 0 and 0 < first.share < 1
+    variant = with_attention(work, keep=0.25, even_if_slower=True)
+    assert variant.reports[0].relative_error == pytest.approx(cost.errors[2], rel=1e-3)
+
+
+def test_what_attends_to_less_already_is_held_against_attention_to_all(work):
+    variant = with_attention(work, keep=0.25, even_if_slower=True)
+    cost = lab.attention_cost(variant, keeps=(1.0, 0.25), seconds=0.1)
+    assert cost.errors == lab.attention_cost(work, keeps=(1.0, 0.25), seconds=0.1).errors
+    assert cost.errors[0] == 0 < cost.errors[1]
+    assert variant.module.get_submodule("blocks.0.attention").keeping.keep == 0.25  # and stays as it is
+
+
+def test_the_metric_is_taken_where_there_is_one(work):
+    def largest(predict, data):
+        return sum(float(predict(batch).max()) for batch, _ in data)
+
+    measured = lab.Workload(work.model, work.inputs, name="sight", test=[(work.inputs.args[0], None)], metric=largest)
+    cost = lab.attention_cost(measured, keeps=(1.0, 0.25), seconds=0.1)
+    assert cost.metric == "largest" and cost.values[0] == pytest.approx(cost.dense_value) != pytest.approx(cost.values[1])
+
+
+def test_what_was_judged_before_a_stop_is_kept(work):
+    asked = iter([False, False, True, True])
+    cost = lab.attention_cost(work, keeps=(1.0, 0.5, 0.25), should_stop=lambda: next(asked, True))
+    assert cost.keeps == (1.0, 0.5) and not cost.latency_ms and "it was stopped" in cost.note
+    with pytest.raises(KeyboardInterrupt):
+        lab.attention_cost(work, should_stop=lambda: True)
+
+
+def test_a_model_without_such_layers_has_no_cost():
+    with pytest.raises(MeasureError, match=r"has no layer that can attend to a part of its keys: 'blocks\.0\.attention': 17"):
+        lab.attention_cost(lab.load("vit-s-tiny"))
+    with pytest.raises(MeasureError, match="Shares of the keys lie above 0 and up to 1"):
+        lab.attention_cost(lab.load("vit-s-tiny"), keeps=(2.0,))
+
+
+def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monkeypatch):
+    monkeypatch.setattr(room, "LOOK_S", 0.05)
+    session = Session(work, rounds=1, seconds=0.1)
+    try:
+        session.look_at("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))
+        state = session.wait(PATIENCE)
+        assert state.attention_cost.kind == "window" and state.error is None and state.status == "idle"
+        session.choose({"attention": {"keep": 0.4}})
+        assert session.wait(PATIENCE).variant.reports[0].relative_error > 0
+        session.undo()
+        assert session.wait(PATIENCE).variant.weights_hash == weights_hash(work.model)
+        with torch.no_grad():
+            answer = session.state.variant.model(*work.inputs.args)
+        torch.testing.assert_close(answer, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0)
+    finally:
+        session.close()
+
+
+def test_the_step_is_registered():
+    assert step_class("attention").kind == "attention"
+
+
+def test_each_share_is_told_with_the_number_of_threads_that_suits_it_best(work, monkeypatch):
+    taken = {" · 1": 4.0, " · 2": 3.0, "1.0 · 1": 5.0, "1.0 · 2": 6.0, "0.1 · 1": 2.0, "0.1 · 2": 9.0}
+    asked = []
+
+    def rounds_in_turn(candidates, **how):
+        asked.extend((one.name, one.threads) for one in candidates)
+        yield {name: Samples(rounds_ms=[ms]) for name, ms in taken.items()}
+
+    monkeypatch.setattr(costing, "thread_choices", lambda: (1, 2))
+    monkeypatch.setattr(costing, "rounds_in_turn", rounds_in_turn)
+    found = lab.attention_cost(work, keeps=[1.0, 0.1], seconds=0.1)
+    assert asked == [(name, int(name[-1])) for name in taken]
+    assert (found.dense_ms, found.latency_ms) == (3.0, (5.0, 2.0))

@@ -1,0 +1,215 @@
+"""Swin's attention in one pass: the same numbers from the same weights, whatever the image, the shift and the library."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.attention.windows import is_fused, is_windowed, make_fused
+from paifuser_lab.attention.windows.biases import KeptBias
+from paifuser_lab.errors import StepError
+from paifuser_lab.measure import output_error
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.zoo.swin import Block, Swin
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def of_the_zoo():
+    model = Swin(side=112, width=16, depths=(2, 2), heads=(1, 2), window=7, classes=5).eval()
+    return model, torch.randn(2, 3, 112, 112)
+
+
+def of_transformers(size=112, **options):
+    transformers = pytest.importorskip("transformers")
+    shape = {"image_size": size, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [1, 2], "window_size": 7}
+    model = transformers.SwinModel(transformers.SwinConfig(**shape, **options)).eval()
+    for name, weight in model.named_parameters():
+        if "bias_table" in name:
+            nn.init.normal_(weight)
+    return model, torch.randn(2, 3, size, size)
+
+
+MODELS = {"zoo": of_the_zoo, "transformers": of_transformers, "transformers, padded": lambda: of_transformers(size=100)}
+
+
+def windowed(model):
+    return [name for name, module in model.named_modules() if is_windowed(module)]
+
+
+def fused(model):
+    made = copy.deepcopy(model)
+    for name in windowed(model):
+        make_fused(made, name)
+    assert sum(map(is_fused, made.modules())) == 4
+    return made
+
+
+def answer(model, images):
+    found = model(images)
+    return found if isinstance(found, torch.Tensor) else found.last_hidden_state
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_pass_gives_the_same_numbers_and_the_same_gradients(name):
+    model, images = MODELS[name]()
+    made = fused(model)
+    assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
+    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(made) == weights_hash(model)
+    for one in (model, made):
+        answer(one, images).square().mean().backward()
+    for (layer, weight), other in zip(model.named_parameters(), made.parameters(), strict=True):
+        if weight.grad is not None:
+            torch.testing.assert_close(other.grad, weight.grad, rtol=1e-3, atol=1e-6, msg=layer)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    batch=st.integers(1, 3), windows=st.integers(2, 4), heads=st.integers(1, 3), is_shifted=st.booleans(), seed=st.integers(0, 99)
+)
+def test_any_block_answers_as_it_did(batch, windows, heads, is_shifted, seed):
+    torch.manual_seed(seed)
+    block = Block(16 * heads, heads, side=7 * windows, window=7, is_shifted=is_shifted).eval()
+    holder = nn.Sequential(copy.deepcopy(block))
+    make_fused(holder, "0")
+    image = torch.randn(batch, 7 * windows, 7 * windows, 16 * heads)
+    with torch.no_grad():
+        torch.testing.assert_close(holder(image), block(image), rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_that_changes_is_seen():
+    model, images = of_the_zoo()
+    made = fused(model)
+    with torch.no_grad():
+        answer(made, images)
+        for one in (model, made):
+            one.stages[0][1].attention.position_bias.add_(1.0 * torch.arange(169)[:, None])
+        assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
+        for one in (model, made):
+            one.stages[0][1].attention.position_bias.data = torch.linspace(-3, 3, 169)[:, None]
+        assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
+        made.half().float()
+        assert output_error(answer(model, images), answer(made, images))[0] < 1e-2
+        small = images[:1, :, :56]  # of another height and batch, which the block itself takes as well
+        tokens = made.stages[0](made.patch_norm(made.patches(small).permute(0, 2, 3, 1)))
+        assert tokens.shape == (1, 14, 28, 16)
+
+
+@pytest.mark.parametrize("name", ["zoo", "transformers"])
+def test_copies_pickles_and_compiled_models_answer_the_same(name):
+    model, images = MODELS[name]()
+    made = fused(model)
+    with torch.no_grad():
+        wanted = answer(made, images)
+        for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+            torch.testing.assert_close(answer(other, images), wanted, rtol=0, atol=0)
+        compiled = torch.compile(made, fullgraph=True, backend="eager")
+        assert output_error(wanted, answer(compiled, images))[0] < 1e-5
+        program = torch.export.export(made, (images,))
+        assert output_error(wanted, answer(program.module(), images))[0] < 1e-5
+
+
+def test_weights_of_attention_are_refused_in_words():
+    model, images = of_transformers(attn_implementation="eager")
+    made = fused(model)
+    with pytest.raises(StepError, match="no weights to give for output_attentions; leave step 'attention' out"):
+        made(images, output_attentions=True)
+    made.config.output_attentions = True
+    with pytest.raises(StepError, match="output_attentions"):
+        made(images)
+
+
+def test_a_window_that_does_not_fit_the_biases_is_refused():
+    block = nn.Sequential(Block(16, 1, side=14, window=7, is_shifted=False).eval())
+    make_fused(block, "0")
+    block[0].window = 2
+    with pytest.raises(StepError, match="a window of 2 does not fit the 169 biases"):
+        block(torch.randn(1, 14, 14, 16))
+
+
+# The step.
+
+
+@pytest.fixture
+def work():
+    model, images = of_the_zoo()
+    return lab.Workload(model, images, name="swin")
+
+
+def with_windows(work, **options):
+    return lab.apply(work, lab.Recipe([{"attention": {"kind": "window", **options}}]))
+
+
+def test_the_step_lets_each_block_that_gains_attend_in_one_pass(work, times):
+    variant = with_windows(work)
+    assert variant.remembered[0] == {"windows": ["stages.0.0", "stages.0.1", "stages.1.1", "stages.1.2"], "sparse": {}}
+    assert re.fullmatch(
+        r"'stages\.0\.0' attends in one pass, (0|\d(\.\d)?e-0[78]) away; 2 ms become 1 ms in this block", variant.notes[0]
+    )
+    assert variant.reports[0].relative_error < 1e-5 and variant.recipe.label == "attention in windows"
+    assert len(variant.notes) == 4
+
+
+def test_a_block_that_is_not_faster_stays_unless_it_is_wanted(work, times):
+    times["after"] = 2.0
+    assert with_windows(work).notes[0] == "'stages.0.0' stays: in one pass it is not faster; 2 ms become 2 ms in this block"
+    assert with_windows(work).remembered[0]["windows"] == []
+    assert len(with_windows(work, even_if_slower=True).remembered[0]["windows"]) == 4
+
+
+def test_a_block_that_answers_otherwise_stays_and_that_is_said(work, times, monkeypatch):
+    monkeypatch.setattr(
+        "paifuser_lab.attention.windows.biases.mask",
+        lambda height, width, window, shift, like: torch.zeros(height * width // 49, 1, 49, 49),
+    )
+    variant = with_windows(work)
+    assert variant.remembered[0]["windows"] == ["stages.0.0", "stages.1.1"]  # those that are not shifted
+    assert any("'stages.0.1' stays: in one pass its answer is" in note for note in variant.notes)
+
+
+def test_blocks_are_picked_by_name_or_by_their_attention(work, times):
+    assert with_windows(work, layers=["stages.0.1"]).remembered[0]["windows"] == ["stages.0.1"]
+    assert with_windows(work, layers=["stages.1.*.attention"]).remembered[0]["windows"] == ["stages.1.1", "stages.1.2"]
+    assert with_windows(work, protect=["stages.0"]).remembered[0]["windows"] == ["stages.1.1", "stages.1.2"]
+
+
+def test_a_saved_folder_attends_in_one_pass_again(work, times, tmp_path):
+    variant = with_windows(work)
+    variant.save(tmp_path / "made")
+    times["after"] = 99.0
+    loaded = lab.Variant.load(tmp_path / "made", work)
+    assert sum(map(is_fused, loaded.module.modules())) == 4
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0)
+
+
+def test_a_part_of_the_keys_is_not_for_windows(work):
+    with pytest.raises(StepError, match="it attends within windows of 49 tokens, which kind window runs in one pass"):
+        lab.apply(work, lab.Recipe([{"attention": {"keep": 0.5}}]))
+
+
+def test_other_steps_come_after_it(work, times):
+    steps = [{"attention": {"kind": "window"}}, {"precision": {"default": "bf16"}}]
+    variant = lab.apply(work, lab.Recipe(steps))
+    assert variant.reports[-1].relative_error < 0.1
+    assert any(is_fused(module) for module in variant.module.modules())
+
+
+def test_kept_biases_are_made_anew_after_a_step_that_torch_does_not_count():
+    table, kept = nn.Parameter(torch.randn(49, 2)), KeptBias()
+    call = lambda: kept(table, (8, 8), 4, 2, torch.float32)
+    with torch.inference_mode():
+        before = call()
+    assert not before.is_inference() and not before.requires_grad
+    call().sum().backward()
+    torch.optim.SGD([table], lr=1.0, fused=True).step()
+    with torch.no_grad():
+        assert torch.equal(call(), KeptBias()(table, (8, 8), 4, 2, torch.float32)) and not torch.equal(call(), before)

@@ -1,0 +1,219 @@
+"""The README's figures are those of docs/measured, and what has no record is not claimed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from paifuser_lab.bench.builds import BuildBench, BuildTime
+from paifuser_lab.bench.compress import STAGES, CompressBench, CompressedSeed
+from paifuser_lab.bench.experiments import Experiment
+from paifuser_lab.bench.flops import FlopsBench, FlopsRow
+from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
+from paifuser_lab.bench.prune import PruneBench
+from paifuser_lab.bench.prune_rows import PruneRow
+from paifuser_lab.bench.readme import blocks_of, differing, render
+from paifuser_lab.bench.readme.missing import COMMANDS
+from paifuser_lab.bench.sensitivity import SensitivityBench
+from paifuser_lab.cli.commands import bench as command
+from paifuser_lab.errors import FileError
+from paifuser_lab.records import AttentionCost, AttentionLayer, Comparison, Measurement, Method, Reason, Sensitivity, SideBySide
+
+ROOT = Path(__file__).parent.parent.parent
+MEASURED = ROOT / "docs" / "measured"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(name: str, folder: Path) -> str:
+    """One block of the README as it is written from a folder, in one line."""
+    text = f"<!-- measured:{name} -->\n<!-- /measured -->"
+    return " ".join(blocks_of(render(text, folder))[name].split())
+
+
+def comparison(**metrics: float) -> Comparison:
+    """A baseline and rows with a metric, each twice as fast and half as large as the one before."""
+    names = ["baseline · 1 thread", *metrics]
+    values = [0.99, *metrics.values()]
+    rows = [
+        Measurement(
+            name=name, threads=1, latency_ms=8.0 / 2**place, speedup=2.0**place, size_bytes=8000 // 2**place,
+            parameters=8000 // 2**place, relative_error=0.01 * place, metric=value,
+        )
+        for place, (name, value) in enumerate(zip(names, values, strict=True))
+    ]  # fmt: skip
+    return Comparison(
+        workload="net",
+        machine="here",
+        baseline=names[0],
+        metric_name="accuracy",
+        rounds=3,
+        rows=tuple(rows),
+    )
+
+
+def test_the_readme_says_what_the_records_say():
+    assert differing(README, render(README, MEASURED)) == []
+
+
+def test_every_block_that_is_written_stands_in_the_readme():
+    from paifuser_lab.bench.readme.blocks import _known
+
+    assert sorted(blocks_of(README)) == sorted(_known())
+
+
+def test_no_figure_of_the_section_stands_outside_a_block():
+    section = README.split("## What was measured\n", 1)[1].split("\n## ", 1)[0]
+    rest = re.sub(r"<!-- measured:.*?<!-- /measured -->", "", section, flags=re.DOTALL)
+    assert rest.strip()
+    assert re.findall(r"\d", rest) == []
+
+
+def test_a_record_that_changes_is_seen_in_the_readme(tmp_path):
+    for path in MEASURED.glob("*.json"):
+        shutil.copy(path, tmp_path)
+    changed = json.loads((tmp_path / "widgets.json").read_text(encoding="utf-8"))
+    changed["data"]["clicks"] += 70
+    (tmp_path / "widgets.json").write_text(json.dumps(changed), encoding="utf-8")
+    rendered = render(README, tmp_path)
+    assert differing(README, rendered) == ["widgets"]
+    assert f"Of {changed['data']['clicks']} clicks" in " ".join(rendered.split())
+
+
+def test_a_claim_without_a_record_is_left_out_and_its_command_is_named(tmp_path):
+    bare = blocks_of(render(README, tmp_path))
+    assert {name for name, text in bare.items() if text} == {"missing"}
+    assert all(f"`paifuser-lab {command}`" in bare["missing"] for command in COMMANDS.values())
+
+
+def test_a_block_that_nothing_writes_is_an_error(tmp_path):
+    with pytest.raises(FileError, match="a block 'speed-of-light' that nothing writes"):
+        render("<!-- measured:speed-of-light -->\n<!-- /measured -->", tmp_path)
+
+
+def test_the_command_finds_a_figure_that_is_not_the_records_and_puts_it_right(tmp_path):
+    shutil.copytree(MEASURED, tmp_path / "docs" / "measured")
+    path = tmp_path / "README.md"
+    wrong = README.replace("209,540", "103,000")
+    assert wrong != README
+    path.write_text(wrong, encoding="utf-8")
+    checked = CliRunner().invoke(command, ["readme", str(path), "--check"])
+    assert checked.exit_code == 1 and "widgets" in checked.output
+    assert path.read_text(encoding="utf-8") == wrong
+    assert CliRunner().invoke(command, ["readme", str(path)]).exit_code == 0
+    assert path.read_text(encoding="utf-8") == README
+    assert CliRunner().invoke(command, ["readme", str(path), "--check"]).exit_code == 0
+
+
+def test_both_runs_against_the_best_by_hand_are_told():
+    told = block("models", MEASURED)
+    assert "| 0.95 (0.88–1.00) |" in told and "| 0.94 (0.77–1.06) |" in told
+    assert "mobilenetv2, again" in told and "| 0.99 (0.98–1.01) |" in told
+
+
+def test_builds_are_told_with_both_caches(tmp_path):
+    rows = (
+        BuildTime(model="net", side="fuse", steps=("fuse",), cold_s=(3.0, 9.0, 4.0), warm_s=(2.0,)),
+        BuildTime(model="net", side="inductor", steps=("inductor frozen",), cold_s=(20.0,), warm_s=(5.0,)),
+    )
+    BuildBench(machine="here", rounds=3, rows=rows).save(tmp_path / "fuse_builds.json")
+    assert "net 4.0 and 2.0 s, Inductor 20.0 and 5.0 s." in block("builds", tmp_path)
+
+
+def test_flops_are_told_beside_the_plain_counters(tmp_path):
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
+    rows = (
+        FlopsRow(model="vit", ours=1200, torch=1000, beyond_torch={attention: 150, "gelu": 50}),
+        FlopsRow(model="net", ours=1010, torch=1000, beyond_torch={"relu": 20}),
+    )
+    FlopsBench(machine="here", rows=rows).save(tmp_path / "flops.json")
+    told = block("flops", tmp_path)
+    assert "the same number on 1 of 2 models" in told
+    assert "75 % of the difference is attention on a CPU" in told
+
+
+def test_promises_and_attention_are_told(tmp_path):
+    reason = Reason(topic="format", sentence="it is fp32", step={"layout": {}}, saves_ms=1.1)
+    pair = SideBySide(
+        before="net",
+        after="channels last",
+        before_ms=8.0,
+        after_ms=6.5,
+        speedup=1.06,
+        predicted=reason,
+        rows=(),
+    )
+    layer = AttentionLayer(layer="a", heads=1, queries=1024, keys=1024, errors=(0.0, 0.1))
+    cost = AttentionCost(
+        workload="net", machine="here", kind="topk", keeps=(1.0, 0.1), layers=(layer,), errors=(0.0, 0.1), latency_ms=(8.0, 4.0),
+        dense_ms=8.0, metric="mIoU", values=(0.94, 0.93), dense_value=0.94,
+    )  # fmt: skip
+    Experiment(name="promises", machine="here", promises=(pair,)).save(tmp_path / "promises.json")
+    Experiment(name="attention", machine="here", attention=(cost,)).save(tmp_path / "attention.json")
+    assert "channels last −1.1 ms, achieved −1.5 (1.06 ×)" in block("promises", tmp_path)
+    told = block("attention", tmp_path)
+    assert "10% of the keys made a segmentation of 1,024 tokens 2.00 × as fast (mIoU 0.940 → 0.930)" in told
+
+
+def test_comparisons_of_experiments_are_told(tmp_path):
+    sums = comparison(**{"sums in fp32": 0.9, "sums in int8": 0.9})
+    cut = comparison(**{"25%, repaired": 0.98, "25%, as cut": 0.12})
+    planned = comparison(int8=0.97, plan_precision=0.99)
+    for name, one in (("sums", sums), ("cut", cut), ("allocation", planned)):
+        Experiment(name=name, machine="here", comparisons=(one,)).save(tmp_path / f"{name}.json")
+    assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block("sums", tmp_path)
+    assert "at 50 % of the parameters 98.0 %, without the least squares 12.0 %" in block("cut", tmp_path)
+    assert "99.0 % right, output error 2.0e-2, 2 kB. Uniform: int8 97.0 % right" in block("allocation", tmp_path)
+
+
+def test_peers_are_told_where_they_took_part(tmp_path):
+    ours, theirs = (PruneRow(name="net", verdict=verdict, seconds=1.0) for verdict in ("exact", "timed out"))
+    PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}).save(tmp_path / "prune.json")
+    assert "torch-pruning" not in block("prune", tmp_path)
+    beside = PruneBench(
+        machine="here",
+        ratio=0.5,
+        rows=(ours,),
+        layers_to_seconds={},
+        peer="torch-pruning",
+        peer_rows=(theirs,),
+    )
+    beside.save(tmp_path / "prune_peer.json")
+    assert "failed on 0, refused on 0, timed out on 1." in block("prune", tmp_path)
+    traced = TracedModel(
+        workload="net",
+        layers=3,
+        our_seconds=36.0,
+        quadratic_seconds=1.2,
+        peer_seconds=54.0,
+        peer_probes=9,
+        furthest=1.0,
+    )
+    HessianBench(machine="here", models=(traced,)).save(tmp_path / "hessian.json")
+    assert "36 s, PyHessian layer by layer 54 s (1.5 ×)" in block("hessian", tmp_path)
+
+
+def test_agreement_and_segmentation_are_told(tmp_path):
+    methods = (
+        Method(name="quadratic", seconds=1.0, samples=3, agreement={"int8": 0.97}),
+        Method(name="ablation", seconds=9.0, samples=3),
+    )
+    judged = Sensitivity(
+        workload="net",
+        machine="here",
+        unit="loss",
+        formats=("int8",),
+        method="quadratic",
+        examples=3,
+        rows=(),
+        methods=methods,
+    )
+    SensitivityBench(machine="here", records=(judged,)).save(tmp_path / "sensitivity.json")
+    assert "`net`: quadratic 0.97 (int8)." in block("sensitivity", tmp_path)
+    run = CompressedSeed(seed=0, goal=0.18, measured=comparison(**dict(zip(STAGES, (0.5, 0.7, 0.7), strict=True))))
+    CompressBench(machine="here", model="segnet", batch=4, recipe="", runs=(run,)).save(tmp_path / "compress_segnet.json")
+    assert "accuracy 0.990 → 0.700 (0.500 right after one cut), 4.00 × as fast. One seed." in block("segmentation", tmp_path)

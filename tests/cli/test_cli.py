@@ -1,0 +1,90 @@
+"""The command line: what it prints, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab._assets import asset
+from paifuser_lab.cli import program
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs `paifuser-lab …` in this process: exit code, and what was printed."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["paifuser-lab", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            program.main()
+        printed = capsys.readouterr()
+        return ended.value.code or 0, printed.out, printed.err
+
+    return run
+
+
+def test_models_are_listed_a_line_each(command):
+    code, out, _ = command("models")
+    assert code == 0
+    assert out.split() == list(lab.models())
+
+
+def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
+    monkeypatch.setenv("PAIFUSER_HARDWARE", "H100")
+    code, out, _ = command("hardware")
+    assert code == 0
+    assert "H100" in out and "989,500" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["plan", "resnet19"], "resnet18"),
+        (["profile", "resnet18-tiny", "--layer", "layer9"], "No layer 'layer9' ran in resnet18-tiny"),
+        (["trace", "{bad}"], "not JSON"),
+        (["run", "{recipe}", "--out", "{folder}/out"], "names no workload; say which with --model"),
+        (["run", "{folder}/none.yaml", "--out", "{folder}/out"], "Cannot read"),
+        (["run", "{bad}", "--out", "{folder}/out"], "Line 3: `- prun: {{}}`"),
+        (["bench", "models", "resnet18-tiny", "--seconds", "x"], "Invalid value"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(command, tmp_path, arguments, sentence):
+    names = {"folder": tmp_path, "recipe": tmp_path / "recipe.yaml", "bad": tmp_path / "bad.yaml"}
+    lab.Recipe(["fold"]).save(names["recipe"])
+    names["bad"].write_text("version: 1\nsteps:\n  - prun: {}\n")
+    code, _, err = command(*(one.format(**names) for one in arguments))
+    assert code == 2
+    assert sentence.format() in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
+    code, out, _ = command("plan", "resnet18-tiny", "--seconds", "0", "--save", tmp_path / "plan.yaml")
+    assert code == 0
+    assert "fold batch-norm: " in out
+    assert lab.Recipe.load(tmp_path / "plan.yaml").steps[0].kind == "fold"
+
+
+def test_open_serves_the_tour(command, monkeypatch):
+    started = []
+    monkeypatch.setattr("subprocess.run", lambda command, check: started.append(command) or type("Done", (), {"returncode": 0}))
+    assert command("open", "--no-browser", "--port", "8899")[0] == 0
+    assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(started[0])
+    assert f"--ServerApp.root_dir={asset('notebooks')}" in started[0]
+
+
+def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(command, tmp_path):
+    names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
+    wanted = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
+    code, out, _ = command("profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *wanted)
+    assert code == 0
+    assert "maxpool" in out and "layer1" in out and "conv2" not in out.split("rows add up")[0]
+    assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out
+    seen = lab.Profile.load(tmp_path / "profile.json")
+    assert seen["layer1.0.conv2"].backward_self_ms > 0
+    assert "layer1" in (tmp_path / "report.html").read_text()
+    code, out, _ = command("trace", str(tmp_path / "trace.json"))
+    assert code == 0 and "(BasicBlock)" in out and "convolution" in out

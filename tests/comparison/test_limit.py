@@ -1,0 +1,123 @@
+"""A recipe's limit: what is past it is marked refused, and the layers to blame are named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload
+from paifuser_lab.comparison.limit import culprits, refusal
+from paifuser_lab.errors import RecipeError
+from paifuser_lab.records import Measurement
+from paifuser_lab.steps import training_step
+
+
+class Outlier(nn.Sequential):
+    """Four layers of which the third has weights that few bits cannot hold."""
+
+    def __init__(self) -> None:
+        super().__init__(*(nn.Linear(16, 16, bias=False) for _ in range(4)))
+        for layer in self:
+            layer.weight.data = torch.eye(16) + 0.01 * torch.randn(16, 16)
+            layer.weight.data[0] = 0  # so that nothing reaches the large weights
+        self[2].weight.data[:, 0] = 50.0
+        self[2].weight.data[:, 1:] *= torch.linspace(1, 2, 15)
+
+
+def work(**options) -> Workload:
+    return Workload(Outlier(), torch.randn(8, 16), **options)
+
+
+EIGHT: dict = {"precision": {"default": "int8-weights"}}
+
+
+def right_sign(predict, batches) -> float:
+    return sum(float((predict(inputs).sign() == target).float().mean()) for inputs, target in batches) / len(batches)
+
+
+def test_a_variant_within_its_limit_is_not_refused():
+    row = lab.compare(work(), fine=Recipe([{"precision": {"layers": {"0": "int8-weights"}}}]), rounds=1)["fine"]
+    assert row.refused is None and row.relative_error > 0
+
+
+def test_past_the_limit_the_row_is_refused_and_the_culprit_is_named():
+    one = work()
+    recipe = Recipe([EIGHT], limit={"output_error": 0.02})
+    row = lab.compare(one, coarse=recipe, rounds=1)["coarse"]
+    assert row.refused is not None and "0.02 is allowed; most of it is '2': left in fp32, the output error is" in row.refused
+    found, error = culprits(lab.apply(one, recipe))
+    assert found == ["2"] and error < row.relative_error * 0.7
+    left = lab.apply(one, recipe.with_step({"precision": {"layers": {"2": "fp32"}}}))
+    assert left.reports[-1].relative_error == pytest.approx(error)
+    assert left.recipe.limit == recipe.limit
+
+
+def test_with_labels_the_metric_decides():
+    one = work()
+    inputs = one.inputs.args[0]
+    labelled = Workload(one.model, inputs, test=[(inputs, one.output().sign())], metric=right_sign)
+    strict = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"output_error": 1e-9, "metric_drop": 0.9}), rounds=1)
+    assert strict["coarse"].refused is None, "the metric is known, so the output error does not matter"
+    low = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)["coarse"]
+    assert low.metric < 1 and low.refused.startswith(f"right_sign falls by {1 - low.metric:.4f}, from 1.0000 to ")
+    refused = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)
+    assert refused.best.refused is None, "what is refused is never the best, however quick"
+
+
+@pytest.mark.parametrize(("lost", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
+def test_a_metric_that_falls_by_just_what_is_allowed_is_not_refused(lost, is_refused):
+    variant = lab.apply(work(), Recipe(["layout"], limit={"metric_drop": 0.25}))
+    row = Measurement(name="v", threads=1, metric=0.75 - lost, relative_error=9.0)
+    assert (refusal(variant, row, 0.75) is not None) is is_refused
+
+
+@pytest.mark.parametrize(("error", "is_refused"), [(0.125, False), (0.25, False), (0.375, True)])
+def test_an_output_error_of_just_what_is_allowed_is_not_refused(error, is_refused):
+    variant = lab.apply(work(), Recipe(["layout"], limit={"output_error": 0.25}))
+    row = Measurement(name="v", threads=1, relative_error=error)
+    assert (refusal(variant, row, None) is not None) is is_refused
+
+
+def test_what_another_step_did_is_blamed_on_the_step():
+    row = lab.compare(work(), half=Recipe([{"precision": {"default": "bf16"}}], limit={"output_error": 1e-6}), rounds=1)["half"]
+    assert "step 'bf16' adds the most" in row.refused
+
+
+def test_the_only_quantized_layer_is_the_culprit():
+    one = work()
+    found, error = culprits(lab.apply(one, Recipe([{"precision": {"layers": {"2": "int8-weights"}}}])))
+    assert found == ["2"] and error == 0
+
+
+def test_finding_culprits_pushes_nothing_out_of_undo():
+    one = work()
+    variant = lab.apply(one, Recipe([EIGHT]))
+    before = list(one.variants)
+    culprits(variant)
+    assert list(one.variants) == before
+
+
+def test_a_limit_is_saved_read_and_checked(tmp_path):
+    recipe = Recipe(["fold"], limit={"metric_drop": 0.02})
+    again = Recipe.load(recipe.save(tmp_path / "recipe.yaml"))
+    assert again.limit == recipe.limit and (again + "layout").limit == recipe.limit and recipe[:1].limit == recipe.limit
+    assert "limit" not in Recipe(["fold"]).to_text() and "limit={'metric_drop': 0.02}" in recipe.as_code()
+    with pytest.raises(RecipeError, match=r"limit.metric_drop is 7.*a limit has metric_drop and output_error"):
+        Recipe(limit={"metric_drop": 7})
+    with pytest.raises(RecipeError, match=r"Line 3.*limit.drop is 1"):
+        Recipe.from_text("version: 1\nlimit:\n  drop: 1\nsteps: []\n")
+
+
+@pytest.mark.parametrize("default", ["int8-weights", "int8"])
+def test_of_a_recipe_that_trains_rounded_layers_the_culprit_is_named_without_training(default, monkeypatch):
+    made = work(train=[(torch.randn(8, 16), None)] * 2)
+    recipe = Recipe([{"qat": {"default": default, "epochs": 1, "calibration": "mse"}}], limit={"output_error": 1e-3})
+    variant = lab.apply(made, recipe)
+    monkeypatch.setattr(training_step, "train", lambda *given, **options: pytest.fail("it trains"))
+    found, error = culprits(variant)
+    plain = {"default": default, "calibration": "mse", "layers": dict.fromkeys(found, "fp32")}
+    assert found[0] == "2" and error == lab.apply(made, Recipe([{"precision": plain}])).reports[-1].relative_error
+    row = lab.compare(made, coarse=variant, rounds=1)["coarse"]
+    assert "is allowed; rounded without training, most of it is '2'" in row.refused

@@ -1,0 +1,347 @@
+"""Engines: each is called like the model it replaces, answers the same, and says so when it cannot."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload, engines
+from paifuser_lab.engines import available_engines, build_engine, exported, inductor
+from paifuser_lab.errors import MissingExtraError, RecipeError, StepError
+from paifuser_lab.measure import output_error
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.workload import Inputs
+from tests.support.models import Branching, Counting, Mapped, Scaled, Scribbling, Small, ids, images
+
+HERE = [
+    pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None and name not in os.environ.get("PAIFUSER_REQUIRE", ""),
+                                                reason=f"{name} is not installed"))
+    for name in ("onnxruntime", "openvino")
+]  # fmt: skip
+each_export = pytest.mark.parametrize("engine", HERE)
+each = pytest.mark.parametrize("engine", ["eager", *HERE])
+of_two = pytest.mark.parametrize("engine", ["eager", HERE[0]])  # where the exported engines share the code, one is enough
+
+
+def ran(work: Workload, engine: str, **options: Any) -> lab.Variant:
+    return lab.apply(work, Recipe([{"backend": {"name": engine, "threads": 1, **options}}]))
+
+
+def same(one: Any, other: Any) -> None:
+    """Equal structure, types and constants, and tensors that differ by rounding alone."""
+    flat, spec = torch.utils._pytree.tree_flatten(one)
+    others, other_spec = torch.utils._pytree.tree_flatten(other)
+    assert spec == other_spec
+    for left, right in zip(flat, others, strict=True):
+        if isinstance(left, Tensor):
+            assert left.dtype == right.dtype
+            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+        else:
+            assert left == right
+
+
+class Answering(nn.Module):
+    """Answers in the shape that is asked for."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__()
+        self.line, self.shape = nn.Linear(4, 3), shape
+        self.register_buffer("anchors", torch.arange(3.0))
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.line(x)
+        answers: dict[str, Any] = {
+            "tensor": lambda: y,
+            "tuple": lambda: (y, y * 2),
+            "list": lambda: [y],
+            "dict": lambda: {"b": y, "a": y + 1},
+            "nested": lambda: ({"deep": [y, {"er": (y * 3,)}]}, y.argmax(1)),
+            "none": lambda: (None, y, None),
+            "constants": lambda: (y, 3, "text", 1.5, True),
+            "a constant tensor": lambda: (y, self.anchors),
+            "the input": lambda: (x, y),
+            "twice the same": lambda: (y, y),
+            "truths": lambda: y > 0,
+            "a scalar": lambda: y.sum(),
+        }
+        return answers[self.shape]() if self.shape != "everything" else {name: answer() for name, answer in answers.items()}
+
+
+SHAPES = ("tensor", "tuple", "none", "everything")
+
+
+@each
+@pytest.mark.parametrize("shape", SHAPES)
+def test_answers_have_the_models_structure_types_and_constants(engine: str, shape: str) -> None:
+    model = Answering(shape).eval()
+    engine_model = build_engine(engine, model, Inputs.of(x := torch.randn(3, 4)), 1)
+    with torch.no_grad():
+        same(engine_model(x), model(x))
+        other = torch.randn(3, 4)
+        same(engine_model(other), model(other))
+
+
+@of_two
+def test_arguments_may_be_named_and_left_out_and_may_be_no_tensors(engine: str) -> None:
+    work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
+    model, stand_in = work.model.eval(), ran(work, engine).model
+    one = ids(2)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        ((), {"ids": one, "mask": torch.ones(2, 5)}),
+        ((), {"mask": torch.zeros(2, 5), "ids": one}),
+        ((one,), {"mask": torch.ones(2, 5)}),
+        ((one, torch.ones(2, 5), 3.0), {}),
+        ((one,), {"scale": 2.0}),
+        ((one,), {}),
+    ]
+    with torch.no_grad():
+        for args, kwargs in calls:
+            same(stand_in(*args, **kwargs), model(*args, **kwargs))
+
+
+@each
+def test_other_batches_are_answered_the_ragged_last_one_too(engine: str) -> None:
+    work = Workload(Small(), images(4))
+    stand_in = ran(work, engine).model
+    with torch.no_grad():
+        for batch in (4, 1, 3, 7, 2, 4, 1, 5):
+            same(stand_in(x := images(batch)), work.model(x))
+    sessions = getattr(stand_in, "sessions", {})
+    assert len(set(map(id, sessions.values()))) <= 2, "one file for the example, one for all other batches"
+
+
+@of_two
+def test_other_sizes_of_image_are_answered(engine: str) -> None:
+    work = Workload(Small(), images(1))
+    stand_in = ran(work, engine).model
+    with torch.no_grad():
+        for size in (8, 9, 8):
+            same(stand_in(x := images(2, size)), work.model(x))
+
+
+@of_two
+def test_a_positional_and_a_named_input_grow_together(engine: str) -> None:
+    work = Workload(Mapped(), Inputs((ids(2),), {"mask": torch.ones(2, 5)}))
+    stand_in = ran(work, engine).model
+    with torch.no_grad():
+        for batch in (3, 1, 4):
+            same(stand_in(x := ids(batch), mask=torch.ones(batch, 5)), work.model(x, mask=torch.ones(batch, 5)))
+    assert len(set(map(id, getattr(stand_in, "sessions", {}).values()))) <= 2
+
+
+def test_a_constant_that_changes_after_the_batch_did_is_not_forgotten() -> None:
+    work = Workload(Mapped(), {"ids": ids(2), "scale": 1.0})
+    stand_in = ran(work, "onnxruntime").model
+    with torch.no_grad():
+        for batch, scale in ((3, 1.0), (3, 5.0), (4, 5.0), (4, 1.0)):
+            same(stand_in(ids=(x := ids(batch)), scale=scale), work.model(ids=x, scale=scale))
+
+
+def test_what_the_code_decides_by_the_batch_is_not_frozen_into_the_file() -> None:
+    work = Workload(Branching(), torch.randn(1, 4))
+    stand_in = ran(work, "onnxruntime").model
+    with torch.no_grad():
+        for batch in (1, 2, 6, 3):
+            same(stand_in(x := torch.randn(batch, 4)), work.model(x))
+
+
+def test_few_sessions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported, "MOST_SESSIONS", 2)
+    stand_in: Any = ran(Workload(Small(), images(1)), "onnxruntime").model
+    example = next(iter(stand_in.sessions))
+    for size in (9, 10, 11):
+        stand_in(images(1, size))
+    assert example in stand_in.sessions
+    assert len(stand_in.sessions) <= exported.MOST_SESSIONS and len(exported._files) <= exported.MOST_FILES
+
+
+@each
+def test_inputs_in_any_memory_order_and_with_gradients_are_taken(engine: str) -> None:
+    work = Workload(Small(), images(2))
+    stand_in = ran(work, engine).model
+    x = images(2)
+    with torch.no_grad():
+        wanted = work.model(x)
+        same(stand_in(x.to(memory_format=torch.channels_last)), wanted)
+        same(stand_in(x.transpose(0, 1).contiguous().transpose(0, 1)), wanted)
+    same(stand_in(x.clone().requires_grad_()).detach(), wanted)
+
+
+@of_two
+def test_what_the_stand_in_lacks_the_model_has(engine: str) -> None:
+    stand_in: Any = ran(Workload(Mapped(), {"ids": ids()}), engine).model
+    assert stand_in.config == {"hidden": 6} and stand_in.helper() == "helped" and stand_in.table.num_embeddings == 11
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        stand_in.nothing_like_it  # noqa: B018
+
+
+@each
+@pytest.mark.parametrize("inside", [1, 3])
+def test_threads_are_as_before_after_a_call(engine: str, inside: int) -> None:
+    work = Workload(Small(), images())
+    before = torch.get_num_threads()
+    variant = lab.apply(work, Recipe([{"backend": {"name": engine, "threads": inside}}]))
+    variant.model(images())
+    assert torch.get_num_threads() == before and variant.threads == inside and variant.has_own_threads
+
+
+def test_the_eager_engine_runs_with_its_threads_and_gives_them_back_after_an_error() -> None:
+    seen: list[int] = []
+
+    class Asking(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch.get_num_threads())
+            return x.view(2, 2)
+
+    stand_in = build_engine("eager", Asking(), Inputs.of(torch.ones(4)), 3)
+    stand_in(torch.ones(4))
+    with pytest.raises(RuntimeError):
+        stand_in(torch.ones(5))
+    assert seen == [3, 3] and torch.get_num_threads() != 3
+
+
+@each_export
+@pytest.mark.parametrize("rebinds", [False, True])
+def test_a_model_that_writes_buffers_is_refused_for_a_file(engine: str, rebinds: bool) -> None:
+    work = Workload(Counting(rebinds=rebinds), torch.randn(2, 4))
+    with pytest.raises(
+        StepError, match="forward changes buffer 'calls', which an exported file would not keep; use eager or inductor"
+    ):
+        ran(work, engine)
+    variant = ran(work, "eager")
+    variant.model(torch.randn(2, 4))
+    assert variant.model.calls.item() == 1 and work.model.calls.item() == 0
+
+
+@each
+def test_a_model_that_writes_into_its_input_still_answers_right(engine: str) -> None:
+    work = Workload(Scribbling(), torch.zeros(2, 4))
+    variant = ran(work, engine)
+    with torch.no_grad():
+        same(variant.model(torch.zeros(2, 4)), work.output())
+
+
+class Unexportable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x) if float(x.sum().item()) > -1e9 and x.tolist() else x
+
+
+@each_export
+def test_a_model_that_cannot_be_exported_says_why_in_one_sentence(engine: str) -> None:
+    with pytest.raises(StepError, match=r"cannot be applied to Unexportable: ONNX export failed: ") as caught:
+        ran(Workload(Unexportable(), torch.randn(2, 4)), engine)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[bool] = []
+    real = exported.export_onnx
+
+    def counted(*args: Any, open_batch: bool = False) -> Any:
+        exports.append(open_batch)
+        return real(*args, open_batch=open_batch)
+
+    monkeypatch.setattr(exported, "export_onnx", counted)
+    work = Workload(Scaled(), torch.randn(2, 4))
+    for threads in (1, 2):
+        ran(work, "onnxruntime", threads=threads)
+    assert exports == [False]
+    work.model.scale = 2.0
+    same(ran(work, "onnxruntime").model(work.inputs.args[0]), work.output())
+    assert exports == [False, False]
+
+
+@pytest.mark.parametrize("engine", HERE[1:])
+def test_bf16_weights_run_in_openvino(engine: str) -> None:
+    work = Workload(Small(), images(2))
+    variant = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}, {"backend": {"name": engine, "threads": 1}}]))
+    with torch.no_grad():
+        answer, wanted = variant.model(x := images(2)), work.model(x)
+    assert answer.dtype == torch.float32 and output_error(wanted, answer)[0] < 0.05
+
+
+@each_export
+def test_the_weights_of_an_exported_variant_are_the_models(engine: str) -> None:
+    work = Workload(Small(), images())
+    assert weights_hash(ran(work, engine).module) == weights_hash(work.model)
+
+
+@each_export
+def test_a_model_of_the_zoo_answers_for_other_batches(engine: str) -> None:
+    work, larger = lab.load("bert-base-tiny"), lab.load("bert-base-tiny", batch=3)
+    stand_in = ran(work, engine).model
+    with torch.no_grad():
+        same(work.inputs(stand_in), work.output())
+        assert output_error(larger.output(), larger.inputs(stand_in))[0] < 1e-3
+
+
+def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from paifuser_lab.engines import openvino
+
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    openvino._core.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"backend 'openvino' needs openvino.*paifuser-lab\[backends\]"):
+        build_engine("openvino", Small().eval(), Inputs.of(images()), 1)
+    openvino._core.cache_clear()
+    monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else object())
+    assert available_engines() == ("eager", "inductor", "onnxruntime")
+
+
+def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code hangs on a function's code, and torch compiles one code 8 times, then runs it eagerly without a word."""
+    compiled: list[int] = []
+    real = torch.compile
+
+    def counting(graph: torch.fx.GraphModule, example: Any) -> Any:
+        compiled.append(len(graph.graph.nodes))
+        return graph.forward
+
+    monkeypatch.setattr(inductor.torch, "compile", lambda function: real(function, backend=counting))
+    models = [nn.Sequential(nn.Linear(2, 2), nn.Tanh()).eval() for _ in range(12)]
+    made = [build_engine("inductor", model, Inputs.of(torch.ones(1, 2)), 1) for model in models]
+    assert len(compiled) == 12 > torch._dynamo.config.recompile_limit
+    for model, one in zip(models, made, strict=True):
+        x = torch.randn(1, 2)
+        same(one(x), model(x).detach())
+    assert len(compiled) == 12, "a second call compiles nothing"
+    torch._dynamo.reset()
+
+
+def test_frozen_inductor_answers_and_counts_what_was_prepacked() -> None:
+    from torch._inductor import config
+
+    work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
+    variant = ran(work, "inductor", freeze=True)
+    same(variant.model(**work.inputs.kwargs), work.output())
+    (note,) = (note for note in variant.notes if note.startswith("frozen"))
+    assert note.split()[1].isdigit() or "no operator" in note
+    assert config.freezing is False and weights_hash(variant.module) == weights_hash(work.model)
+
+
+def test_inductor_answers_for_a_ragged_batch_and_keeps_buffers() -> None:
+    work = Workload(Counting(), torch.randn(4, 4))
+    variant = ran(work, "inductor")
+    assert variant.model.calls.item() == 0
+    same(variant.model(x := torch.randn(3, 4)), work.model.line(x).detach())
+    assert variant.model.calls.item() == 1
+
+
+@pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")
+def test_openvino_may_compute_in_bf16_and_is_then_not_held_to_be_exact() -> None:
+    work = lab.load("resnet18-tiny")
+    plain = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1}}]))
+    rounding = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1, "bf16": True}}]))
+    assert rounding.recipe.label == "openvino in bf16 · 1 thread"
+    assert plain.reports[-1].relative_error < 1e-4 and rounding.reports[-1].relative_error < 0.05
+    with pytest.raises(RecipeError, match="bf16 belongs to openvino, not to eager"):
+        Recipe([{"backend": {"bf16": True}}])

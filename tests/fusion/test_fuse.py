@@ -1,0 +1,456 @@
+"""Layers and what follows them as one: the same answer everywhere, each place tried, told and switched by itself."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload
+from paifuser_lab.errors import RecipeError, StoppedError
+from paifuser_lab.fusion import evaluate, layers, mkl, onednn
+from paifuser_lab.fusion.activation import Bound
+from paifuser_lab.fusion.blocks import FusedBlock
+from paifuser_lab.fusion.layers import FusedLayer
+from paifuser_lab.measure import output_error
+from paifuser_lab.model.watch import watching
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.session import Session
+from paifuser_lab.session import session as session_module
+from tests.support.fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, WAYS, Block, fused, patterns, preferring
+from tests.support.models import Small, enliven, images
+
+pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(BLOCKS, min_size=1, max_size=3), st.booleans(), st.booleans())
+def test_any_network_answers_the_same_as_one(blocks: list[Block], reused: bool, is_last: bool) -> None:
+    model = enliven(nn.Sequential(*blocks, *blocks[: int(reused)]))
+    x = torch.randn(2, 8, 6, 6)
+    variant = fused(model, x.contiguous(memory_format=torch.channels_last) if is_last else x)
+    other = torch.randn(3, 8, 5, 7)
+    with torch.no_grad():
+        wanted = model(other)
+        got = variant.model(other)
+    assert output_error(wanted, got)[0] < EXACT
+    assert got.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(("kind", "pattern"), FUSIBLE.items())
+def test_each_kind_of_block_is_fused_where_it_can(kind: str, pattern: str) -> None:
+    assert patterns(fused(enliven(Block(kind, 8)), torch.randn(1, 8, 6, 6))).get("conv", "") == pattern
+
+
+def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
+    variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
+    assert patterns(variant) == {"body.0": "1×1 convolution + relu", "body.2": "1×1 convolution + residual"}
+    seen: dict[str, Any] = {}
+    with torch.no_grad(), watching(variant.module, lambda layer, args, kwargs: seen.update({layer: kwargs}), lambda *left: None):
+        variant.model(torch.randn(1, 8, 6, 6))
+    assert seen["body.2"]["residual"].shape == (1, 8, 6, 6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(list(ACTS)),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(3, 16), (2, 3, 16), (16,)]),
+    st.sampled_from(WAYS),
+)
+def test_linear_layers_are_one_with_what_follows(
+    act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], way: str
+) -> None:
+    class Mlp(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.act, self.two = nn.Linear(16, 24, bias), ACTS[act](), nn.Linear(24, 16, not bias)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.two(self.act(self.one(x)))
+            return x + y if has_residual else y
+
+    with preferring(way):
+        variant = fused(Mlp(), torch.randn(shape))
+    if len(shape) > 1:
+        known = "" if act == "softplus" else f" + {act.removesuffix(' in place')}"
+        assert patterns(variant) == {"one": f"linear{known}", "two": "linear + residual" if has_residual else "linear"}
+        assert variant.fusions is not None and {one.runs for one in variant.fusions.fused} == {way}
+        with torch.no_grad():
+            for other in (torch.randn(7, 16), torch.randn(2, 2, 3, 16), torch.randn(2, 16, 3).mT):
+                assert output_error(variant.work.model(other), variant.model(other))[0] < EXACT
+
+
+ZOO = {
+    "resnet18-tiny": 21,
+    "mobilenetv2-tiny": 26,
+    "convnext-t-tiny": 20,
+    "vit-s-tiny": 10,
+    "bert-base-tiny": 13,
+    "swin-t-tiny": 28,
+}
+
+
+@pytest.mark.parametrize(("name", "count"), ZOO.items())
+def test_models_of_the_zoo_answer_the_same_with_every_place_as_one(name: str, count: int) -> None:
+    work = lab.load(name)
+    variant = lab.apply(work, Recipe(["fuse"]))
+    assert variant.reports[-1].relative_error is not None and variant.reports[-1].relative_error < EXACT
+    assert variant.fusions is not None and len(variant.fusions.fused) == count
+    found = " ".join(patterns(variant).values())
+    wanted = {"resnet18-tiny": "batch-norm + residual + relu", "mobilenetv2-tiny": "depthwise convolution + batch-norm + relu6"}
+    assert wanted.get(name, "linear + gelu") in found
+    assert all(one.error is not None and one.error < EXACT for one in variant.fusions.fused)
+
+
+def test_models_of_transformers_are_fused_too() -> None:
+    import transformers as hf
+
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    swin = hf.SwinConfig(image_size=56, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=7)
+    tokens = {"input_ids": torch.randint(0, 50, (1, 8)), "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    cases = {
+        "swin": (hf.SwinModel(swin), torch.randn(1, 3, 56, 56)),
+        "vit": (hf.ViTModel(hf.ViTConfig(image_size=16, patch_size=8, **small)), torch.randn(1, 3, 16, 16)),
+        "bert": (hf.BertModel(hf.BertConfig(vocab_size=50, **small)), tokens),
+    }
+    for name, (model, inputs) in cases.items():
+        found = patterns(fused(model, inputs))
+        assert "linear + gelu" in found.values(), name
+        assert name == "swin" or "linear + residual" in found.values(), name
+
+
+def test_a_place_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> None:
+    work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
+    recipe = Recipe(["fuse"])
+    assert set(patterns(lab.apply(work, recipe))) == {"conv"}
+    off = recipe.with_step({"fuse": {"off": ["conv"]}})
+    assert len(off) == 1 and off.label == "fuse · 1 off"
+    variant = lab.apply(work, off)
+    assert patterns(variant) == {} and variant.fusions is not None
+    place = variant.fusions.at("act")
+    assert place is not None and (place.standing, place.speedup) == ("off", 2.0)
+    assert not any(isinstance(one, FusedLayer | FusedBlock) for one in variant.module.modules())
+    on = off.with_step({"fuse": {"on": ["conv"]}})
+    assert on.steps[0].options == {"on": ["conv"]} and set(patterns(lab.apply(work, on))) == {"conv"}
+    assert on.with_step({"fuse": {"off": ["conv"]}}) == off
+    assert len(always_quicker) == 1, "what was timed is not timed again when it is switched"
+
+
+def test_only_the_layers_that_are_asked_for_are_fused() -> None:
+    work = lab.load("mobilenetv2-tiny")
+    variant = lab.apply(work, Recipe([{"fuse": {"layers": ["blocks.*.depthwise.0"], "off": ["blocks.0.*"]}}]))
+    assert set(patterns(variant)) == {f"blocks.{index}.depthwise.0" for index in range(1, 8)}
+    with pytest.raises(RecipeError, match=r"pattern 'blokcs\.1' matches no layer"):
+        lab.apply(work, Recipe([{"fuse": {"off": ["blokcs.1"]}}]))
+    with pytest.raises(RecipeError, match=r"'stem\.0' is both on and off"):
+        Recipe([{"fuse": {"off": ["stem.0"], "on": ["stem.0"]}}])
+
+
+def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0})
+    model, x = enliven(Block("plain", 8)), torch.randn(1, 8, 6, 6)
+    variant = fused(model, x)
+    place = variant.fusions and variant.fusions.at("conv")
+    assert place is not None and (place.standing, place.runs, place.apart_ms, place.fused_ms) == ("slower", "", 1.0, 1.2)
+    assert set(patterns(fused(model, x, on=["conv"]))) == {"conv"}
+    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 0.99) | {"apart": 1.0})
+    assert set(patterns(fused(model, x))) == {"conv"}
+
+
+def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
+    found = lab.fusions(work)
+    assert (found.apart_ms, found.fused_ms) == (2.0, 1.0) and "; the whole 2 → 1 ms." in found.summary
+    calls = {}
+
+    def slower(given: Any, device: torch.device) -> dict[str, float]:
+        calls.update(given)
+        return dict.fromkeys(given, 1.0) | {"as one": 1.5}
+
+    monkeypatch.setattr(evaluate, "timed", slower)
+    assert lab.fusions(work).apart_ms == 2.0, "what was timed is not timed again"
+    work = Workload(work.model, work.inputs.args[0])
+    variant = lab.apply(work, Recipe([{"fuse": {"on": ["conv"]}}]))
+    assert variant.fusions is not None and variant.fusions.summary.endswith("; the whole 1 → 1.5 ms, which is no faster.")
+    kinds = []
+    for name in ("apart", "as one", "apart"):
+        calls[name]()
+        kinds.append(isinstance(variant.module.conv, FusedLayer))
+    assert kinds == [False, True, False]
+    found = lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}])).fusions
+    assert found is not None and found.apart_ms is None and found.whole == ""
+
+
+def test_equal_places_are_timed_once(always_quicker: list[Any]) -> None:
+    lab.apply(lab.load("vit-s-tiny"), Recipe(["fuse"]))
+    assert len(always_quicker) == 6, "patches, qkv, project, the two of the perceptron, head"
+
+
+@pytest.mark.skipif(not torch._C.has_mkl, reason="torch was built without MKL here")
+def test_the_quickest_way_is_taken_and_kept_and_where_it_is_not_to_be_had_the_likeliest(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = lab.load("vit-s-tiny")
+    with preferring("MKL"):
+        variant = lab.apply(work, Recipe(["fuse"]))
+    assert variant.fusions is not None
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("linear")} == {"MKL"}
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("conv")} == {"oneDNN"}
+    kept = variant.save(tmp_path / "kept")
+    with torch.no_grad():
+        wanted = work.inputs.clone()(variant.model)
+        for model in (copy.deepcopy(variant.module), pickle.loads(pickle.dumps(variant.module)), lab.Variant.load(kept).model):
+            assert operators(model, work) == {"mkl::_mkl_linear": 9, "mkldnn::_convolution_pointwise": 1}
+            assert torch.equal(work.inputs.clone()(model), wanted)
+        monkeypatch.setattr(mkl, "name_for", lambda layer, dtype, **how: "")
+        elsewhere = lab.Variant.load(kept).model
+        assert output_error(wanted, work.inputs.clone()(elsewhere))[0] < EXACT
+        assert set(operators(elsewhere, work)) == {"mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise"}
+
+
+def operators(model: nn.Module, work: Workload) -> Counter[str]:
+    """How often it calls which of the operators that do several things at once."""
+    with torch.autograd.profiler.profile() as profiled:
+        work.inputs.clone()(model)
+    names = (event.name() for event in profiled.kineto_results.events())
+    return Counter(name for name in names if name.startswith("mkl") and "reorder" not in name)
+
+
+def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
+    """What answers one in a hundred too much."""
+
+    def bound(*given: Any, **options: Any) -> Bound:
+        call = bind(*given, **options)
+        return lambda x, residual: call(x, residual) * 1.01
+
+    return bound
+
+
+@pytest.mark.parametrize("broken", ["run", "rewritten"])
+def test_a_replacement_that_answers_otherwise_is_not_made(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from paifuser_lab.fusion import blocks
+
+    if broken == "run":
+        for way in (onednn, mkl):
+            monkeypatch.setattr(way, "bind", broken_by(way.bind))
+        reason = "its answer differs by "
+    else:
+        whole, worse = blocks.rewritten, lambda run: lambda *tensors: run(*tensors) * 1.01
+        monkeypatch.setattr(blocks, "rewritten", lambda *given: worse(whole(*given)))
+        reason = "the block around it then answers otherwise: its answer differs by "
+    variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
+    assert variant.fusions is not None and patterns(variant) == {}
+    assert all(one.reason.startswith(reason) for one in variant.fusions.fusions if one.place.startswith("body"))
+
+
+def test_an_operator_that_does_not_take_a_place_leaves_it_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any, **options: Any) -> Bound:
+        raise RuntimeError("no such thing\nat all")
+
+    for way in (onednn, mkl):
+        monkeypatch.setattr(way, "bind", refuse)
+    variant = fused(Small(), images())
+    assert variant.fusions is not None
+    assert {one.reason for one in variant.fusions.fusions} == {"what would run in its stead fails (no such thing)"}
+
+
+class Odd(nn.Module):
+    """Layers that cannot be one with anything, each for a reason of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(4, 4, 1)
+        self.circle = nn.Conv2d(4, 4, 3, padding=1, padding_mode="circular")
+        self.weighed = nn.utils.parametrizations.weight_norm(nn.Conv2d(4, 4, 1))
+        self.hooked = nn.Conv2d(4, 4, 1)
+        self.hooked.register_forward_hook(lambda module, args, answer: answer * 2)
+        self.idle = nn.Linear(4, 4)
+        self.same = nn.Conv2d(4, 4, 3, padding="same")
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.up, self.circle, self.weighed, self.hooked, self.same):
+            x = torch.relu(layer(x))
+        return x
+
+
+def test_what_cannot_be_one_is_told_with_its_reason() -> None:
+    variant = fused(Odd(), torch.randn(1, 4, 5, 5))
+    assert variant.fusions is not None
+    told = {one.place: (one.standing, one.reason) for one in variant.fusions.fusions}
+    assert told.pop("hooked") == ("fused", "what follows stays apart: it has hooks")
+    assert {standing for standing, _ in told.values()} == {"apart"}
+    assert {place: reason for place, (_, reason) in told.items()} == {
+        "up": "no ConvTranspose2d is known here", "circle": "it pads otherwise than with a number of zeros",
+        "weighed": "no ParametrizedConv2d is known here", "idle": "it is not called on the example inputs",
+        "same": "it pads otherwise than with a number of zeros",
+    }  # fmt: skip
+    assert "weights packed for the processor take 64 B beside the weights" in variant.notes
+    assert any("'up' stays apart: no ConvTranspose2d is known here" in note for note in variant.notes)
+
+
+def test_a_sum_that_another_batch_would_stretch_is_right_in_every_batch() -> None:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.places = nn.Linear(4, 4), nn.Parameter(torch.randn(1, 3, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.line(x) + self.places
+
+    model = Placed()
+    variant = fused(model, torch.randn(1, 3, 4))
+    assert patterns(variant) == {"line": "linear + residual"}
+    x = torch.randn(5, 3, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(variant.model(x), model(x))
+
+
+def test_other_steps_stand_before_it_and_are_put_there() -> None:
+    recipe = Recipe(["fuse", {"backend": {"name": "eager"}}]).with_step({"prune": {"ratio": 0.5}}).with_step("layout")
+    assert [step.kind for step in recipe] == ["prune", "layout", "fuse", "backend"]
+    with pytest.raises(RecipeError, match="'fuse' stands before 'prune', which changes layers; put 'prune' before it"):
+        Recipe(["fuse", {"prune": {"ratio": 0.5}}])
+    work = lab.load("resnet18-tiny")
+    variant = lab.apply(work, Recipe([{"prune": {"ratio": 0.5}}, "layout", "fuse"]))
+    assert variant.fusions is not None and len(variant.fusions.fused) == 21
+
+
+def test_layers_of_whole_numbers_stay_as_they_are() -> None:
+    work = Workload(Small(), images())
+    variant = lab.apply(work, Recipe([{"precision": {"layers": {"conv": "int8"}}}, "fuse"]))
+    assert variant.fusions is not None
+    assert {one.place: (one.standing, one.reason) for one in variant.fusions.fusions} == {
+        "conv": ("apart", "it computes in int8"), "head": ("fused", ""),
+    }  # fmt: skip
+
+
+def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
+    variant = lab.apply(lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"]))
+    told = [note for note in variant.notes if "apart: it computes in int8" in note]
+    assert len(told) == 1 and " more stay apart: " in told[0]
+
+
+def test_a_long_search_can_be_stopped_and_asks() -> None:
+    work = lab.load("vit-s-tiny")
+    with pytest.raises(StoppedError, match="was stopped while places were timed"):
+        lab.apply(work, Recipe(["fuse"]), should_stop=lambda: True)
+
+
+def test_the_map_of_what_could_be_changes_nothing() -> None:
+    work = lab.load("resnet18-tiny")
+    before = weights_hash(work.model)
+    found = lab.fusions(work)
+    assert len(found.fused) == 21 and found.saved_ms == pytest.approx(21.0)
+    assert weights_hash(work.model) == before and not any(isinstance(one, FusedLayer) for one in work.model.modules())
+    assert lab.apply(work, Recipe(["fold"])).fusions is None
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 on this processor")
+@pytest.mark.parametrize("recipe", [["fuse"], ["fold", "layout", "fuse"]])
+def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(recipe: list[str]) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act = nn.Conv2d(3, 8, 3), nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(self.conv(x))
+
+    work = Workload(Net(), torch.randn(1, 3, 8, 8))
+    steps = [*recipe[:-1], {"precision": {"default": "bf16"}}, "fuse"]
+    variant = lab.apply(work, Recipe(steps))
+    assert patterns(variant) == {"conv": "convolution + relu"} and variant.reports[-1].relative_error < 0.02
+
+
+def test_packed_weights_are_counted_in_memory() -> None:
+    work = Workload(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), torch.randn(2, 256))
+    found = lab.compare(work, lab.apply(work, Recipe(["fold"])), lab.apply(work, Recipe(["fuse"])), rounds=1, seconds=0.05)
+    apart, fused = (next(row for row in found.rows if row.name == name).peak_bytes for name in ("fold batch-norm", "fuse"))
+    assert apart is not None and fused is not None and fused - apart > 0.99 * 256 * 256 * 4
+
+
+def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "LOOK_S", 0.05)
+    session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
+    try:
+        session.wait(120)
+        session.look_at("fusion")
+        state = session.wait(120)
+        assert state.fusions is not None and {one.place for one in state.fusions.fused} == {"conv", "head"}
+        session.choose({"fuse": {"off": ["head"]}})
+        state = session.wait(120)
+        assert state.error is None and state.variant is not None and set(patterns(state.variant)) == {"conv"}
+    finally:
+        session.close()
+
+
+@pytest.mark.parametrize(
+    ("layer", "residual", "activation", "kernel"),
+    [(nn.Linear(16, 8), False, "gelu", "pointwise"), (nn.Linear(16, 8), True, "none", "pointwise"),
+     (nn.Linear(16, 8), False, "none", ""), (nn.Linear(16, 8), False, "tanh", ""), (nn.Linear(10, 8), False, "relu", ""),
+     (nn.Conv2d(16, 8, 1), True, "relu", "pointwise"), (nn.Conv2d(16, 8, 1, stride=2), True, "relu", ""),
+     (nn.Conv2d(8, 8, 3, 2, 1, groups=8), False, "relu6", "depthwise"), (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "none", "depthwise"),
+     (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "relu", ""), (nn.Conv2d(16, 16, 3, groups=4), False, "relu", ""),
+     (nn.Conv2d(8, 8, 3), False, "relu", "")],
+)  # fmt: skip
+def test_on_cuda_the_kernels_take_what_they_can(layer: nn.Module, residual: bool, activation: str, kernel: str) -> None:
+    from paifuser_lab.fusion import cuda
+
+    layer = layer.bfloat16()
+    assert cuda.kernel_for(layer, torch.bfloat16, has_residual=residual, activation=activation) == kernel
+    assert cuda.kernel_for(layer, torch.float32, has_residual=residual, activation=activation) == ""
+    if kernel:
+        shape = (2, 16) if isinstance(layer, nn.Linear) else (1, layer.weight.shape[1] * getattr(layer, "groups", 1), 6, 6)
+        x = torch.randn(shape).bfloat16()
+        layers.make_fused(layer)
+        with torch.no_grad():
+            more = torch.randn(layers.answer_shape(layer, x)).bfloat16() if residual else None
+            wanted = layer.composed(x, more, activation)
+            assert wanted.shape == layers.answer_shape(layer, x)
+            run = cuda.bind(layer, layer.weight, layer.weight, x, activation, has_residual=residual)
+            torch.testing.assert_close(run(x, more), wanted, rtol=0.05, atol=0.05)
+
+
+def test_a_layer_in_a_format_of_its_own_stays_as_it_is():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
+    work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
+    variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
+    assert variant.fusions.at("3").reason.startswith("a hook changes what it is given")
+
+
+def test_a_class_of_somebodys_own_may_say_apart() -> None:
+    class Own(nn.Sequential):
+        apart = nn.Linear
+
+    variant = fused(Own(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8))
+    assert patterns(variant) == {"0": "linear + relu"}
+
+
+def test_what_hangs_on_a_hook_is_not_copied_to_time_its_layer() -> None:
+    class Seer:
+        copies = 0
+
+        def __call__(self, *given: Any) -> None: ...
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            Seer.copies += 1
+            return Seer()
+
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64))
+    model[1].register_forward_hook(Seer())
+    work = Workload(model, torch.randn(2, 64))
+    work.copied()
+    once = Seer.copies
+    lab.fusions(work)
+    assert Seer.copies == 2 * once > 0

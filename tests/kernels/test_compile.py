@@ -1,0 +1,257 @@
+"""Sources become machine code without a GPU: within their budgets, and kept where only their owner can touch them."""
+
+from __future__ import annotations
+
+import stat
+from functools import cache
+from itertools import islice
+from types import SimpleNamespace
+
+import pytest
+
+from paifuser_lab.errors import KernelError, MissingExtraError
+from paifuser_lab.kernels import KERNELS, compile, cubins, driver, nvrtc
+from paifuser_lab.kernels.compile import architecture_of, headers_of, program
+from paifuser_lab.kernels.cubins import Cubin, cubin_of
+from paifuser_lab.kernels.disassembly import disassembler, instructions_of
+from paifuser_lab.kernels.kernel import BUDGETED_BY
+from paifuser_lab.kernels.resources import issue_bound_ns, resources_in
+from tests.support.cuda_on_cpu.emulator import HERE
+from tests.support.kernel_checks import REQUIRED
+from tests.support.kernel_probes import ENTRIES
+
+
+@cache
+def is_missing(door):
+    try:
+        door()
+    except MissingExtraError:
+        return True
+    return False
+
+
+needs_nvrtc = pytest.mark.skipif(is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed")
+needs_disassembler = pytest.mark.skipif(is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed")
+BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
+SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+@pytest.fixture
+def compilations(monkeypatch):
+    """Every compilation that a test causes."""
+    made = []
+    compile_now = compile.Program.compiled
+
+    def counting(self):
+        made.append(self.entry)
+        return compile_now(self)
+
+    monkeypatch.setattr(compile.Program, "compiled", counting)
+    return made
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
+@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda one: one.replace(" ", ""))
+def test_no_kernel_spills(kernel, entry, architecture):
+    resources = cubin_of(program(kernel, entry, architecture)).resources
+    assert resources.spill_bytes == 0
+    assert resources.stack_bytes == 0
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_the_probes_compile_for_a_gpu_as_they_do_for_the_cpu(entry):
+    source = (HERE / "probe.cu").read_text(encoding="utf-8")
+    made = compile.Program(source, headers_of(source), entry, ("-arch=sm_90a", *compile.FLAGS)).compiled()
+    assert resources_in(made.log, made.entry).spill_bytes == 0
+
+
+@needs_nvrtc
+@needs_disassembler
+@pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda one: one.replace(" ", ""))
+def test_every_kernel_keeps_its_budget(kernel, entry):
+    if nvrtc.nvrtc().version != BUDGETED_BY:
+        pytest.skip(f"budgets are drawn for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}")
+    budget = KERNELS[kernel].budgets[entry]
+    made = cubin_of(program(kernel, entry, "sm_90a"))
+    assert made.resources.registers <= budget.registers
+    assert instructions_of(made.path).total() <= budget.instructions
+
+
+@needs_nvrtc
+@needs_disassembler
+def test_the_intended_instructions_are_there():
+    found = instructions_of(cubin_of(program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")).path)
+    # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by fours; copies past the registers.
+    assert found["HMMA"] == 7 * 2 + 4 * 4
+    assert found["LDSM"] == 7 + 4 * 2 + 2
+    assert found["LDGSTS"] == 2 * 3
+    assert not found["LDL"] + found["STL"]
+
+
+@needs_nvrtc
+def test_machine_code_is_compiled_once_and_is_its_owners_alone(own_cache, compilations):
+    first, again = cubin_of(program(*SMALL)), cubin_of(program(*SMALL))
+    assert first == again
+    assert len(compilations) == 1
+    assert stat.S_IMODE(own_cache.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in own_cache.iterdir()} == {0o600}
+    assert len(list(own_cache.iterdir())) == 2
+    cubin_of(program(*SMALL[:2], "sm_90a"))
+    assert len(compilations) == 2
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("damage", ["flip", "cut", "note", "gone", "elsewhere"])
+def test_damaged_machine_code_is_said_and_made_again(own_cache, compilations, damage):
+    made = cubin_of(program(*SMALL))
+    note = made.path.with_suffix(".json")
+    whole = made.path.read_bytes()
+    if damage == "flip":
+        made.path.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    elif damage == "cut":
+        made.path.write_bytes(whole[:-1])
+    elif damage == "note":
+        note.write_text("{")
+    elif damage == "gone":
+        made.path.unlink()
+    else:
+        note.write_text(made.model_copy(update={"path": made.path.with_name("other.cubin")}).model_dump_json())
+    with pytest.warns(UserWarning, match="is damaged .* compiled again"):
+        assert cubin_of(program(*SMALL)) == made
+    assert made.path.read_bytes() == whole
+    assert len(compilations) == 2
+
+
+@needs_nvrtc
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="kept for this run alone"):
+        made = cubin_of(program(*SMALL))
+    assert made.path.read_bytes()[:4] == b"\x7fELF"
+    assert stat.S_IMODE(made.path.parent.stat().st_mode) == 0o700
+
+
+@needs_nvrtc
+def test_a_cache_that_belongs_to_somebody_else_is_not_believed(own_cache, monkeypatch):
+    mine = cubin_of(program(*SMALL))
+    monkeypatch.setattr(cubins.os, "getuid", lambda: own_cache.stat().st_uid + 1)
+    with pytest.warns(UserWarning, match="belongs to somebody else"):
+        assert cubin_of(program(*SMALL)).path.parent != mine.path.parent
+
+
+@needs_nvrtc
+def test_a_full_disk_is_done_without(own_cache, monkeypatch):
+    def full(*_):
+        raise cubins.FileError("Cannot write x: No space left on device.")
+
+    monkeypatch.setattr(cubins, "_write", full)
+    with pytest.warns(UserWarning, match="No space left"):
+        assert cubin_of(program(*SMALL)).path.exists()
+
+
+@needs_nvrtc
+def test_a_source_that_does_not_compile_says_the_first_error():
+    broken = compile.Program("template <int N> __global__ void f() { nonsense; }", {}, "f<1>", ("-arch=sm_80",))
+    with pytest.raises(KernelError, match=r"f<1> does not compile .*nonsense"):
+        broken.compiled()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("capability", "architecture"),
+    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 0), "sm_120")],
+)
+def test_each_device_has_its_architecture(capability, architecture):
+    assert architecture_of(capability, nvrtc.nvrtc()) == architecture
+
+
+def test_a_device_without_an_architecture_is_refused():
+    class Known:
+        version = "13.0"
+
+        def architectures(self):
+            return (80, 90, 100)
+
+    assert architecture_of((8, 9), Known()) == "sm_80"
+    with pytest.raises(KernelError, match=r"need compute capability 8\.0 or later, and this GPU has 7\.5"):
+        architecture_of((7, 5), Known())
+    with pytest.raises(KernelError, match=r"compiles up to sm_100, not for compute capability 12\.0"):
+        architecture_of((12, 0), Known())
+
+
+def test_a_change_of_a_header_is_another_program():
+    one = program(*SMALL)
+    assert list(one.headers) == ["activation.cuh", "common.cuh"]
+    changed = one.headers | {"common.cuh": one.headers["common.cuh"] + "\n"}
+    other = compile.Program(one.source, changed, one.entry, one.flags)
+    keys = {one.key("13.5"), other.key("13.5"), one.key("13.0"), program(*SMALL[:2], "sm_90a").key("13.5")}
+    assert len(keys) == 4
+    assert headers_of("") == {}
+
+
+def test_without_nvrtc_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
+    with pytest.raises(MissingExtraError, match=r"paifuser-lab\[kernels\]"):
+        nvrtc.nvrtc.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("version", "first"), [((12, 8), "nvidia-cuda-nvrtc-cu12"), ((13, 1), "nvidia-cuda-nvrtc"), (None, "nvidia-cuda-nvrtc")]
+)
+def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(monkeypatch, tmp_path, version, first):
+    library = {name: tmp_path / name / "libnvrtc.so" for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")}
+    for path in library.values():
+        path.parent.mkdir()
+        path.touch()
+    monkeypatch.setattr(nvrtc, "files", lambda name: [SimpleNamespace(name="libnvrtc.so", locate=lambda: library[name])])
+    monkeypatch.setattr(driver, "cuda_version", lambda: version)
+    found = list(islice(nvrtc._places(), 2))
+    assert found[0] == str(library[first]) and set(found) == {str(path) for path in library.values()}
+
+
+def test_without_nvrtc_the_extra_for_an_older_driver_is_named(monkeypatch):
+    monkeypatch.setattr(nvrtc, "_places", lambda: iter(()))
+    monkeypatch.setattr(driver, "cuda_version", lambda: (12, 8))
+    with pytest.raises(MissingExtraError, match=r"nvidia-cuda-nvrtc-cu12, .*paifuser-lab\[gpu12\]"):
+        nvrtc.nvrtc.__wrapped__()
+
+
+def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_folder(monkeypatch, tmp_path):
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
+        (tmp_path / name).touch()
+    loaded = []
+    monkeypatch.setattr(nvrtc.ctypes, "CDLL", loaded.append)
+    monkeypatch.setattr(nvrtc, "Nvrtc", lambda library: library)
+    monkeypatch.chdir(tmp_path)
+    nvrtc.load(tmp_path / "libnvrtc.so.13")
+    nvrtc.load(nvrtc.Path("libnvrtc.so.13"))
+    assert loaded == [str(tmp_path / "libnvrtc-builtins.so.13.0"), str(tmp_path / "libnvrtc.so.13"), "libnvrtc.so.13"]
+
+
+def test_a_library_that_is_no_nvrtc_is_said(monkeypatch, tmp_path):
+    (tmp_path / "libnvrtc.so").write_bytes(b"no library")
+    monkeypatch.setattr(nvrtc, "_places", lambda: iter([str(tmp_path / "libnvrtc.so")]))
+    with pytest.raises(KernelError, match="does not load"):
+        nvrtc.nvrtc.__wrapped__()
+
+
+def test_a_log_that_says_nothing_is_refused():
+    with pytest.raises(KernelError, match="says nothing about kernel"):
+        resources_in("ptxas info: nothing", "kernel")
+
+
+def test_issuing_takes_a_multiprocessor_four_warps_a_cycle():
+    assert issue_bound_ns(1056, 4, multiprocessors=132, clock_ghz=2.0) == 4.0
+
+
+def test_cubins_are_plain_data():
+    assert set(Cubin.model_fields) == {"path", "entry", "sha256", "compiler", "flags", "resources"}

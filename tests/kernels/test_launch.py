@@ -1,0 +1,344 @@
+"""What stands between an operator and a GPU: the fallback that is said once, and CuPy's half, driven with a stand-in for CuPy."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from paifuser_lab.errors import KernelError
+from paifuser_lab.kernels import KERNELS, attend_windows, convolve_depthwise, cupy_runner, driver, launch, operators
+from paifuser_lab.kernels.cubins import Cubin
+from paifuser_lab.kernels.cupy_runner import CupyRunner
+from paifuser_lab.kernels.launch import DeclinedError, Launch, run_by
+from paifuser_lab.kernels.resources import Resources
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def nothing_told(monkeypatch):
+    monkeypatch.setattr(operators, "_told", set())
+
+
+def refuse(reason):
+    def run(_):
+        raise KernelError(reason)
+
+    return run
+
+
+def depthwise():
+    x, weight = torch.randn(1, 8, 6, 6).bfloat16(), torch.randn(8, 1, 3, 3).bfloat16()
+    return convolve_depthwise(x, weight), torch.nn.functional.conv2d(x, weight, padding=1, groups=8)
+
+
+def test_a_kernel_that_cannot_run_is_said_once_and_torch_answers():
+    with run_by(refuse("there is no driver."), "cpu"):
+        with pytest.warns(UserWarning, match="depthwise runs in torch, not in its CUDA kernel: there is no driver"):
+            made, expected = depthwise()
+        assert made.equal(expected)
+        depthwise()  # a second warning would be an error
+        with pytest.warns(UserWarning, match="window_attention runs in torch"):
+            attend_windows(torch.randn(1, 7, 7, 3, 1, 32).bfloat16(), torch.randn(1, 169), window=7)
+
+
+def test_what_a_kernel_declines_is_said_with_its_reason():
+    with run_by(refuse("never asked"), "cpu"), pytest.warns(UserWarning, match="not torch.float32"):
+        convolve_depthwise(torch.randn(1, 8, 6, 6), torch.randn(8, 1, 3, 3))
+
+
+def test_another_error_is_not_swallowed():
+    def broken(_):
+        raise RuntimeError("a mistake of ours")
+
+    with run_by(broken, "cpu"), pytest.raises(RuntimeError, match="a mistake of ours"):
+        depthwise()
+
+
+def test_an_empty_batch_launches_nothing():
+    with run_by(refuse("never asked"), "cpu"):
+        made = convolve_depthwise(torch.zeros(0, 8, 6, 6), torch.zeros(8, 1, 3, 3))
+    assert made.shape == (0, 8, 6, 6)
+
+
+def test_on_a_cpu_nobody_runs_kernels_and_nothing_is_said():
+    assert launch.runner_of(torch.device("cpu")) is None
+    made, expected = depthwise()
+    assert made.equal(expected)
+
+
+class FakeCupy:
+    """Notes what CuPy is asked for, in order."""
+
+    def __init__(self):
+        self.log = []
+        self.cuda = SimpleNamespace(
+            Device=self._context("device"),
+            Stream=SimpleNamespace(from_external=self._context("stream")),
+            driver=SimpleNamespace(CUDADriverError=type("CUDADriverError", (Exception,), {})),
+            runtime=SimpleNamespace(CUDARuntimeError=type("CUDARuntimeError", (Exception,), {})),
+        )
+        self.fails = False
+
+    def _context(self, name):
+        @contextmanager
+        def entered(value):
+            self.log.append((name, value))
+            yield
+
+        return entered
+
+    def RawModule(self, path):
+        if self.fails:
+            raise self.cuda.driver.CUDADriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image")
+        self.log.append(("load", path))
+        return SimpleNamespace(get_function=self._function)
+
+    def _function(self, name):
+        log = self.log
+
+        class Function:
+            max_dynamic_shared_size_bytes = None
+
+            def __call__(self, grid, block, arguments, *, shared_mem):
+                log.append(("launch", name, grid, block, arguments, shared_mem, self.max_dynamic_shared_size_bytes))
+
+        return Function()
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    fake = FakeCupy()
+    made = Cubin(
+        path=Path("x.cubin"),
+        entry="_Z1k",
+        sha256="",
+        compiler="13.5",
+        flags=(),
+        resources=Resources(registers=1, spill_bytes=0, stack_bytes=0),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    monkeypatch.setattr(cupy_runner, "nvrtc", lambda: None)
+    monkeypatch.setattr(cupy_runner, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}")
+    monkeypatch.setattr(cupy_runner, "cubin_of", lambda _: made)
+    monkeypatch.setattr(cupy_runner, "program", lambda *parts: fake.log.append(("compile", *parts)))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"torch's stream of {device}")
+    monkeypatch.setattr(torch.cuda, "device", fake._context("torch's device"))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    return fake
+
+
+def launched(shared_bytes=100):
+    tensor = torch.zeros(4)
+    made = Launch("k", "k<1>", (2, 1, 1), (32, 1, 1), shared_bytes, (tensor, None, np.int32(3), np.float32(0.5)))
+    return tensor, made
+
+
+def test_cupy_gets_addresses_scalars_of_their_width_and_torchs_stream(cupy):
+    tensor, made = launched()
+    run = CupyRunner()
+    run(made)
+    run(made)
+    device = tensor.device.index
+    load = [("compile", "k", "k<1>", "sm_86"), ("device", device), ("load", "x.cubin")]
+    call = ("launch", "_Z1k", (2, 1, 1), (32, 1, 1), (tensor.data_ptr(), 0, np.int32(3), np.float32(0.5)), 100, None)
+    each = [("stream", f"torch's stream of {device}"), ("device", device), call]
+    assert [entry for entry in cupy.log if entry[0] in ("compile", "load")] == [load[0], load[2]]
+    assert [entry for entry in cupy.log if entry[0] == "launch"] == [call, call]
+    assert [type(one) for one in cupy.log[-1][4]] == [int, int, np.int32, np.float32]
+    assert cupy.log.count(each[0]) == 2
+
+
+def test_much_shared_memory_is_asked_for(cupy):
+    CupyRunner()(launched(shared_bytes=60_000)[1])
+    assert cupy.log[-1][-2:] == (60_000, 60_000)
+
+
+def test_a_module_that_does_not_load_is_tried_once(cupy):
+    cupy.fails = True
+    run = CupyRunner()
+    for _ in range(2):
+        with pytest.raises(KernelError, match=r"does not load .*no kernel image.* driver older"):
+            run(launched()[1])
+    assert sum(entry[0] == "compile" for entry in cupy.log) == 1
+
+
+def test_nothing_is_loaded_while_a_graph_is_captured(cupy, monkeypatch):
+    run = CupyRunner()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(DeclinedError, match="call it once before"):
+        run(launched()[1])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    run(launched()[1])
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    run(launched()[1])
+
+
+def on(device, *shape, dtype=torch.bfloat16):
+    return torch.empty(*shape, dtype=dtype, device=device)
+
+
+def rows_with_a_bias_on(device):
+    return on("cuda:0", 2, 8), on("cuda:0", 8, 8), on(device, 8), None, "none"
+
+
+def test_tensors_of_several_devices_are_refused_by_the_names_of_the_arguments():
+    with FakeTensorMode(), pytest.raises(KernelError) as refused:
+        torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cpu"))
+    assert str(refused.value) == (
+        "pointwise takes all its tensors on one device, not x and weight on cuda:0, bias on cpu; move them to one with .to(device)."
+    )
+    inputs = (on("meta", 1, 1, 64, 64), on("cpu", 1, 1, 64, 64), on("meta", 1, 1, 64, 64))
+    with pytest.raises(KernelError, match="query, value and kept on meta, key on cpu"):
+        torch.ops.paifuser.block_sparse_attention(*inputs, on("meta", 1, 1, 1, 1, dtype=torch.int32), None, False, 1.0)
+
+
+def test_two_gpus_are_two_devices():
+    with FakeTensorMode(), pytest.raises(KernelError, match="x and weight on cuda:0, bias on cuda:1"):
+        torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:1"))
+    with FakeTensorMode():
+        assert torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:0")).device == torch.device("cuda:0")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_kernel_is_handed_an_address_of_another_device(name, monkeypatch):
+    """What runs a kernel asks for the devices before anything else, whichever argument is elsewhere."""
+    monkeypatch.setattr(operators, "runner_of", lambda device: pytest.fail("it was to run"))
+    arguments = getattr(torch.ops.paifuser, name).default._schema.arguments
+    places = [place for place, one in enumerate(arguments) if "Tensor" in str(one.type)]
+    run = operators._implementation(KERNELS[name])
+    for elsewhere in places:
+        inputs = [on("meta" if place == elsewhere else "cpu", 2) if place in places else 0 for place in range(len(arguments))]
+        with pytest.raises(KernelError, match=f"{arguments[elsewhere].name} on meta"):
+            run(*inputs)
+
+
+def fails_to_launch(cupy, error):
+    def launch(*given, **options):
+        raise error("CUDA_ERROR_INVALID_VALUE: invalid argument")
+
+    cupy.RawModule = lambda path: SimpleNamespace(get_function=lambda name: launch)
+
+
+@pytest.mark.parametrize("kind", ["driver.CUDADriverError", "runtime.CUDARuntimeError"])
+def test_a_launch_that_fails_is_said_once_and_torch_answers(cupy, kind):
+    package, name = kind.split(".")
+    fails_to_launch(cupy, getattr(getattr(cupy.cuda, package), name))
+    with run_by(CupyRunner(), "cpu"):
+        with pytest.warns(UserWarning, match=r"depthwise runs in torch.*does not launch \(CUDA_ERROR_INVALID_VALUE"):
+            made, expected = depthwise()
+        assert made.equal(expected)
+        made, expected = depthwise()  # a second warning would be an error
+        assert made.equal(expected)
+
+
+def test_a_mistake_of_ours_at_a_launch_is_not_swallowed(cupy):
+    fails_to_launch(cupy, TypeError)
+    with run_by(CupyRunner(), "cpu"), pytest.raises(TypeError):
+        depthwise()
+
+
+def test_whether_a_graph_is_captured_is_asked_of_the_launchs_own_device(cupy, monkeypatch):
+    inside, asked = [], []
+
+    @contextmanager
+    def device(index):
+        inside.append(index)
+        yield
+        inside.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(asked.append(list(inside))))
+    made = launched()[1]
+    monkeypatch.setattr(Launch, "device", property(lambda self: torch.device("cuda", 1)))
+    CupyRunner()(made)
+    assert asked == [[1]] and not inside
+
+
+@pytest.mark.parametrize(
+    ("version", "package", "extra"),
+    [((13, 0), "cupy-cuda13x", "gpu"), ((12, 4), "cupy-cuda12x", "gpu12"), (None, "cupy-cuda13x", "gpu")],
+)
+def test_without_cupy_the_extra_for_the_driver_is_named(cupy, monkeypatch, version, package, extra):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(driver, "cuda_version", lambda: version)
+    with pytest.raises(KernelError, match=rf"needs {package}, .*paifuser-lab\[{extra}\]'"):
+        CupyRunner()(launched()[1])
+
+
+def test_a_driver_older_than_any_cupy_is_said(cupy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(driver, "cuda_version", lambda: (11, 4))
+    with pytest.raises(KernelError, match=r"driver .* CUDA 11\.4, .* 12 or later; update the driver"):
+        CupyRunner()(launched()[1])
+
+
+class Driver:
+    """NVIDIA's driver library, as far as it is asked."""
+
+    def __init__(self, version, code=0):
+        self.version, self.code = version, code
+
+    def cuDriverGetVersion(self, into):
+        into._obj.value = self.version
+        return self.code
+
+
+@pytest.mark.parametrize(
+    ("library", "version"), [(Driver(12080), (12, 8)), (Driver(13000), (13, 0)), (Driver(0, code=34), None), (None, None)]
+)
+def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version):
+    def load(name):
+        if library is None:
+            raise OSError(f"{name}: cannot open shared object file")
+        return library
+
+    monkeypatch.setattr(driver.ctypes, "CDLL", load)
+    assert driver.cuda_version.__wrapped__() == version
+
+
+def extras_of(tmp_path, answer):
+    """The extras that the Makefile asks pip for where `nvidia-smi` answers so; None where there is none."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "cat", "cksum", "cut", "head", "grep", "test", "python3", "echo"):
+        (tools / name).symlink_to(shutil.which(name))
+    if answer is not None:
+        (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho '{answer}'\n")
+        (tools / "nvidia-smi").chmod(0o755)
+    command = [shutil.which("make"), "--dry-run", "--no-print-directory", f"VENV={tmp_path / 'venv'}", "install"]
+    told = subprocess.run(command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True).stdout
+    return re.search(r"--editable '\.\[(.*)\]'", told)[1].split(",")
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+@pytest.mark.parametrize(
+    ("answer", "extra"),
+    [
+        ("580.65.06", "gpu"),
+        ("575.57.08", "gpu12"),
+        ("525.60.13", "gpu12"),
+        ("NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.", None),
+        (None, None),
+    ],
+)
+def test_make_installs_the_extra_for_the_driver(tmp_path, answer, extra):
+    assert [one for one in extras_of(tmp_path, answer) if one.startswith("gpu")] == ([extra] if extra else [])
+
+
+def test_every_extra_for_a_gpu_is_one_of_the_project():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for cupy in driver.PACKAGES.values():
+        assert any(one.startswith(cupy.package) for one in extras[cupy.extra])

@@ -1,0 +1,558 @@
+"""The batch size worth running: which batches are tried, what is chosen, and that memory is never asked for past the limit."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab.errors import MeasureError, PaifuserError
+from paifuser_lab.figures.style import DARK, LIGHT
+from paifuser_lab.measure import Samples
+from paifuser_lab.profiler import batch_size
+from paifuser_lab.profiler.batches import memory_limit, plan, trial
+from paifuser_lab.profiler.batches import sweep as sweeping
+from paifuser_lab.profiler.batches.inputs import example_batch, first_of, repeated
+from paifuser_lab.records import BatchRow, BatchSweep, Record, readable_bytes
+from paifuser_lab.workload import Inputs
+from tests.support.models import Mapped, Small, images
+
+ROW_KEYS = {"batch", "latency_ms", "spread_ms", "throughput_per_s", "peak_bytes", "predicted_bytes", "utilisation",
+            "is_timed_in_turn", "failure"}  # fmt: skip
+
+
+@pytest.fixture
+def pace(monkeypatch):
+    """Latency by a formula instead of a clock: 4 ms a call and 1 ms an example, unless a test says otherwise."""
+    turns: list[tuple[int, ...]] = []
+    formula = {"ms": lambda batch: 4.0 + batch, "now_s": 0.0, "calls_a_round": 0}
+
+    def rounds(candidates, *, rounds, seconds):
+        samples = {one.name: Samples() for one in candidates}
+        turns.append(tuple(int(one.name) for one in candidates))
+        for _ in range(min(rounds, 3)):
+            for one in candidates:
+                with torch.no_grad():
+                    one.call()
+                taken = formula["ms"](int(one.name))
+                samples[one.name].rounds_ms.append(taken)
+                formula["now_s"] += formula["calls_a_round"] * taken / 1e3
+            yield samples
+
+    monkeypatch.setattr(sweeping, "rounds_in_turn", rounds)
+    monkeypatch.setattr(trial, "rounds_in_turn", rounds)
+    clock = SimpleNamespace(perf_counter=lambda: formula["now_s"])
+    monkeypatch.setattr(sweeping, "time", clock)
+    monkeypatch.setattr(trial, "time", clock)
+    formula["turns"] = turns
+    return formula
+
+
+class Fixed(nn.Module):
+    """Eight examples or nothing."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(8, 4) * 2
+
+
+class Squeezing(nn.Module):
+    """Loses the batch where it is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.line(x).squeeze()
+        return hidden.sum(1)
+
+
+class Folding(nn.Module):
+    """Answers for eight examples at the most, without a word."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.view(min(8, len(x)), -1).sum(1)
+
+
+class Square(nn.Module):
+    """Compares every example with every other: memory grows with the square of the batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x @ x.t()).softmax(1)
+
+
+class Exhausted(nn.Module):
+    """Runs out of memory above a batch of 8, with the words of some library."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > 8:
+            raise self.error
+        return x * 2
+
+
+def workload(model: nn.Module | None = None, inputs: object = None) -> lab.Workload:
+    return lab.Workload(model or nn.Linear(4, 4), torch.randn(2, 4) if inputs is None else inputs, name="small")
+
+
+# What is tried and chosen: arithmetic.
+
+CURVES = st.dictionaries(st.integers(1, 4096), st.floats(1e-3, 1e9), min_size=1, max_size=12)
+
+
+@given(CURVES, st.floats(0.01, 1.0))
+def test_the_knee_is_the_smallest_batch_that_reaches_the_plateau(curve, plateau):
+    knee = plan.knee_of(curve, plateau)
+    wanted = plateau * max(curve.values())
+    assert curve[knee] >= wanted
+    assert all(throughput < wanted for batch, throughput in curve.items() if batch < knee)
+
+
+@given(st.integers(1, 5000), st.integers(1, 600))
+def test_doubling_ends_at_the_most_and_passes_the_example_on_the_way(most, example):
+    tried = [1]
+    while (following := plan.doubled(tried[-1], most=most, example=example)) is not None:
+        tried.append(following)
+    assert tried[-1] == most
+    assert all(low < high <= 2 * low for low, high in pairwise(tried))
+    assert example in tried or example > most
+    assert len(tried) <= most.bit_length() + 2
+
+
+@given(st.sets(st.integers(1, 4096), min_size=1, max_size=9), st.data())
+def test_refinement_lies_strictly_between_the_knee_and_its_neighbours(tried, data):
+    knee = data.draw(st.sampled_from(sorted(tried)))
+    middles = plan.midpoints(knee, tried)
+    assert len(middles) <= 2 and not tried & set(middles)
+    for middle in middles:
+        beside = (
+            max((one for one in tried if one < knee), default=0) if middle < knee else min(one for one in tried if one > knee)
+        )
+        assert min(beside, knee) < middle < max(beside, knee)
+
+
+@given(CURVES, st.floats(0.1, 1.0))
+def test_the_knee_and_the_best_are_always_timed_in_turn(curve, plateau):
+    knee = plan.knee_of(curve, plateau)
+    chosen = plan.finalists(curve, knee)
+    assert {knee, max(curve, key=lambda batch: curve[batch])} <= set(chosen) <= set(curve)
+    assert len(chosen) <= 3 + plan.MOST_LEADERS and list(chosen) == sorted(chosen)
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [({1: 10.0}, False), ({1: 10.0, 2: 10.0}, False), ({1: 10.0, 2: 10.0, 4: 10.2}, True), ({1: 10.0, 2: 9.0, 4: 10.5}, False),
+     ({1: 10.0, 2: 20.0, 4: 20.1, 8: 20.2}, True), ({1: 10.0, 2: 8.0, 4: 5.0}, True)],
+)  # fmt: skip
+def test_a_plateau_is_two_doublings_that_brought_hardly_anything(curve, expected):
+    assert plan.has_levelled_off(curve) is expected
+
+
+BASES, SLOPES = st.integers(0, 10**10), st.integers(0, 10**9)
+
+
+@given(BASES, SLOPES, st.sets(st.integers(1, 2048), min_size=1, max_size=8), st.integers(1, 4096))
+def test_linear_memory_is_never_predicted_too_low(base, slope, batches, batch):
+    measured = {0: base} | {size: base + slope * size for size in batches}
+    if batch < min(batches):
+        return  # a sweep asks below its smallest only after a failure there
+    assert plan.predicted_bytes(measured, batch) >= (base + slope * batch) * (1 - 1e-9)
+
+
+@given(BASES, SLOPES, st.integers(0, 10**6), st.integers(2, 10))
+def test_memory_that_grows_with_the_square_is_foreseen_after_three_batches(base, slope, bend, doublings):
+    sizes = [2**power for power in range(doublings + 1)]
+    measured = {0: base} | {size: base + slope * size + bend * size**2 for size in sizes}
+    following = 2 * sizes[-1]
+    assert plan.predicted_bytes(measured, following) >= (base + slope * following + bend * following**2) * (1 - 1e-9)
+
+
+@given(BASES, SLOPES, st.integers(1, 10**12), st.integers(1, 2048))
+def test_a_sweep_by_prediction_never_passes_a_limit(base, slope, limit, most):
+    measured = {0: base}
+    batch: int | None = 1
+    while batch is not None:
+        if len(measured) > 1 and plan.predicted_bytes(measured, batch) > limit:
+            break
+        needed = base + slope * batch
+        assert needed <= limit * (1 + 1e-9) or batch == 1, "the first is measured, all others are predicted"
+        if needed > limit:
+            break
+        measured[batch] = needed
+        batch = plan.doubled(batch, most=most)
+
+
+def test_a_batch_of_one_that_needs_more_than_two_misleads_nobody():
+    assert plan.predicted_bytes({0: 60, 1: 870, 2: 645}, 4) == 645 + 585
+    assert plan.predicted_bytes({0: 60, 1: 600, 2: 645}, 4) == 645 + 585
+    assert plan.predicted_bytes({0: 60, 1: 870, 2: 645, 4: 1160}, 8) >= 2190
+
+
+def test_a_batch_between_two_measured_ones_needs_no_more_than_the_larger():
+    assert plan.predicted_bytes({0: 5, 1: 10, 4: 12, 8: 100}, 6) == 56
+
+
+@pytest.mark.parametrize(
+    ("seen", "batch", "leading", "lost"),
+    [([], 1, (8,), None), ([(1, (1,)), (2, (2,))], 4, (2,), 2), ([(1, (1,))], 2, (1,), None), ([(1, (3,)), (2, (3,))], 4, (3,), None),
+     ([(8, (8,))], 16, (8,), 8), ([(2, (2, 5))], 4, (4, 5), None), ([(2, (2,))], 4, (4, 1), None)],
+)  # fmt: skip
+def test_an_answer_that_stops_following_the_batch_is_noticed(seen, batch, leading, lost):
+    assert plan.lost_batch(seen, batch, leading) == lost
+
+
+@given(st.floats(0.01, 999), st.sampled_from(list(memory_limit.UNITS)), st.sampled_from(["", " ", "  "]))
+def test_a_size_is_read_with_its_unit(number, unit, gap):
+    text = f"{number:.3f}{gap}{unit}"
+    exact = float(f"{number:.3f}") * memory_limit.UNITS[unit]
+    if exact < 1:
+        with pytest.raises(MeasureError, match="holds nothing"):
+            memory_limit.bytes_of(text)
+    else:
+        assert memory_limit.bytes_of(text) == int(exact) == memory_limit.bytes_of(text.lower())
+
+
+def test_sizes_are_decimal_unless_they_say_otherwise():
+    assert [memory_limit.bytes_of(one) for one in ("2 GB", "1.5 GiB", "300", 7)] == [2 * 10**9, 3 * 2**29, 300, 7]
+
+
+@pytest.mark.parametrize("bad", ["2 GBs", "", "GB", "-1 GB", "1e3 MB", "2 GB 1", "nan", "1٣ MB", None, 2.5, True, b"2 GB"])
+def test_what_is_no_size_is_quoted(bad):
+    with pytest.raises(MeasureError, match=re.escape(repr(bad))):
+        memory_limit.bytes_of(bad)
+
+
+# Batches made from the example.
+
+
+def test_batches_repeat_the_example_and_leave_other_tensors_alone():
+    table, flag = torch.randn(5, 2), torch.tensor(3)
+    inputs = Inputs((torch.arange(3).unsqueeze(1), [table, 7]), {"flag": flag, "mask": torch.tensor([1, 0, 1])})
+    larger = repeated(inputs, 3, 7)
+    assert larger.args[0].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert larger.kwargs["mask"].tolist() == [1, 0, 1, 1, 0, 1, 1]
+    assert torch.equal(larger.args[1][0], table) and larger.args[1][1] == 7 and torch.equal(larger.kwargs["flag"], flag)
+    assert repeated(inputs, 3, 2).args[0].flatten().tolist() == [0, 1]
+
+
+def test_batches_keep_channels_last_and_share_no_memory_with_the_example():
+    example = images(3, 8).to(memory_format=torch.channels_last)
+    larger = repeated(Inputs((example,)), 3, 8)
+    assert larger.args[0].is_contiguous(memory_format=torch.channels_last)
+    assert repeated(Inputs((example,)), 3, 3).args[0].data_ptr() != example.data_ptr()
+
+
+def test_a_smaller_batch_is_a_view_of_a_larger_one_even_where_a_table_is_as_long():
+    example = Inputs((torch.randn(2, 4), torch.randn(8, 3)))
+    larger = repeated(example, 2, 8)
+    smaller = first_of(larger, example, 2, 4)
+    assert [tuple(tensor.shape) for tensor in smaller.tensors] == [(4, 4), (8, 3)]
+    assert smaller.args[0].data_ptr() == larger.args[0].data_ptr()
+
+
+def test_the_batch_is_the_first_tensors_that_has_one():
+    assert example_batch(workload(Mapped(), {"scale": torch.tensor(2.0), "ids": torch.zeros(6, 3, dtype=torch.long)})) == 6
+
+
+# Sweeps.
+
+
+def test_the_knee_of_a_known_curve_is_found_between_the_doublings(pace):
+    sweep = batch_size(workload(), plateau=0.85)
+    assert [row.batch for row in sweep.ran][:5] == [1, 2, 4, 8, 16]
+    assert all(row.throughput_per_s == pytest.approx(row.batch / (4 + row.batch) * 1e3) for row in sweep.ran)
+    assert 20 <= sweep.knee <= 26, "b / (4 + b) reaches 85% at 23"
+    assert sweep.best.batch >= 64 and sweep.best.is_timed_in_turn and sweep[sweep.knee].is_timed_in_turn
+    assert "two more doublings brought less than 3% more" in sweep.reason
+    assert pace["turns"][-1] == tuple(row.batch for row in sweep.rows if row.is_timed_in_turn)
+
+
+def test_the_rounds_in_turn_decide_and_not_the_first_timing(pace):
+    slow_first = iter([100.0, 100.0, 100.0])  # whatever the machine did while a batch of 1 was timed alone
+    pace["ms"] = lambda batch: next(slow_first, 1.0) if batch == 1 else float(batch)
+    sweep = batch_size(workload())
+    assert (sweep.knee, sweep[1].latency_ms) == (1, 1.0), "every batch gives as much as any other"
+
+
+def test_what_is_smaller_than_the_knee_was_found_wanting_in_turn(pace):
+    lucky = iter([0.5] * 3)  # 32 looked twice as good while it was timed alone, so that everything below it looked poor
+    pace["ms"] = lambda batch: (next(lucky, 1.0) if batch == 32 else 1.0) * batch / 1.05 ** math.log2(batch)
+    sweep = batch_size(workload(), most=32, plateau=0.75)
+    assert sweep.knee == 1 and "78%" in sweep.reason, "1 / 1.05⁵, with the best as it is in turn"
+    assert len([one for one in pace["turns"] if len(one) > 1]) > 1
+
+
+def test_the_sweep_stops_at_the_most(pace):
+    pace["ms"] = lambda batch: 1.0
+    sweep = batch_size(workload(), most=12)
+    assert max(row.batch for row in sweep.rows) == 12 == sweep.best.batch
+    assert "no batch above 12" in sweep.reason
+
+
+@pytest.mark.parametrize(
+    ("seconds", "largest", "is_in_turn"), [(10.0, 4, True), (30.0, 32, True), (90.0, 128, True), (2.0, 1, False)]
+)
+def test_the_sweep_stops_when_time_is_up(seconds, largest, is_in_turn, pace):
+    pace["ms"] = lambda batch: 100.0 + 10 * batch
+    pace["calls_a_round"] = 4
+    sweep = batch_size(workload(), seconds=seconds)
+    assert max(row.batch for row in sweep.ran) == largest and "no time" in sweep.reason
+    assert any(row.is_timed_in_turn for row in sweep.rows) is is_in_turn
+    assert pace["now_s"] < 1.5 * seconds
+
+
+@pytest.mark.parametrize("model", [Small(), Square()], ids=["linear", "square"])
+@pytest.mark.parametrize("share", [1.5, 4, 11, 30])
+def test_the_limit_is_never_passed_by_what_ran(model, share, pace):
+    work = workload(model, images() if isinstance(model, Small) else torch.randn(2, 16))
+    pace["ms"] = lambda batch: 1.0
+    first = batch_size(work, most=1)[1].peak_bytes
+    limit = int(share * first)
+    sweep = batch_size(work, limit)
+    assert sweep.ran and all(row.peak_bytes <= limit for row in sweep.ran)
+    refused = [row for row in sweep.rows if row.failure]
+    assert refused and all(readable_bytes(limit) in row.failure for row in refused)
+    assert "would pass the memory limit" in sweep.reason
+    assert all(row.failure.startswith("not tried") for row in refused if row.batch > 2)
+
+
+def test_what_is_predicted_past_the_limit_is_not_even_called(pace):
+    called = []
+
+    class Watched(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            called.append(len(x))
+            return x.repeat(1, 100)
+
+    pace["ms"] = lambda batch: 1.0
+    limit = 100_000
+    sweep = batch_size(workload(Watched()), limit)
+    per_example = 101 * 4 * 4
+    assert max(called) * per_example <= limit < (max(called) * 1.3 + 1) * per_example, "and it came near to the limit"
+    assert {row.batch for row in sweep.rows if row.failure}.isdisjoint(called)
+
+
+def test_memory_counts_weights_inputs_and_what_a_call_needs(pace):
+    sweep = batch_size(workload(nn.Linear(4, 4)), most=4)
+    assert [row.peak_bytes for row in sweep.rows if row.batch in (1, 4)] == [80 + 16 + 16, 80 + 64 + 64]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried"),
+     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+     RuntimeError("[enforce fail] not enough memory: you tried"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")],
+    ids=lambda error: type(error).__name__,
+)  # fmt: skip
+def test_running_out_of_memory_is_a_row_and_the_sweep_goes_on_below_it(error, pace):
+    pace["ms"] = lambda batch: 1.0
+    sweep = batch_size(workload(Exhausted(error)))
+    assert sweep[16].failure.startswith("ran out of memory")
+    assert sweep[8].failure is None and sweep.best.batch == 8
+    assert any(8 < row.batch < 16 for row in sweep.rows), "below it, it was tried"
+    assert not any(row.batch > 16 for row in sweep.rows)
+    assert "memory does not hold larger batches" in sweep.reason
+
+
+def test_a_model_too_large_for_a_single_example_is_told_so():
+    class Never(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise MemoryError("no room")
+
+    with pytest.raises(MeasureError, match="with a batch of 1 ran out of memory: no room; free some"):
+        batch_size(workload(Never()))
+
+
+def test_a_batch_that_is_fixed_in_the_model_is_told_and_keeps_its_row(pace):
+    sweep = batch_size(workload(Fixed(), torch.randn(8, 4)))
+    assert [row.batch for row in sweep.ran] == [8] and sweep.knee == 8
+    assert "fails at the model itself (Fixed)" in sweep[4].failure and "invalid for input of size" in sweep[16].failure
+    assert "the model fails at a batch of 16" in sweep.reason
+
+
+def test_the_batch_of_the_example_is_tried_where_smaller_ones_fail(pace):
+    class Six(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(6, 4)
+
+    assert batch_size(workload(Six(), torch.randn(6, 4))).knee == 6
+
+
+def test_a_model_that_cannot_take_one_example_is_swept_from_two(pace):
+    sweep = batch_size(workload(Squeezing()), most=8)
+    assert sweep[1].failure is not None and sweep[1].throughput_per_s is None
+    assert [row.batch for row in sweep.ran][:3] == [2, 4, 6] or [row.batch for row in sweep.ran][:2] == [2, 4]
+
+
+def test_an_answer_for_fewer_than_were_given_is_a_failure(pace):
+    pace["ms"] = lambda batch: 1.0
+    sweep = batch_size(workload(Folding(), torch.randn(2, 4)))
+    assert "the answer is for 8 where 16 were given" in sweep[16].failure and sweep.best.batch == 8
+
+
+def test_an_answer_without_the_batch_is_fine(pace):
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(0, keepdim=True)
+
+    assert not [row for row in batch_size(workload(Mean()), most=32).rows if row.failure]
+
+
+def test_interruption_keeps_what_was_measured_and_the_model_as_it_was(pace):
+    model = Small().train()
+    calls = []
+
+    def ms(batch):
+        calls.append(batch)
+        if batch == 4:
+            raise KeyboardInterrupt
+        return 1.0
+
+    pace["ms"] = ms
+    sweep = batch_size(workload(model, images()))
+    assert sweep.is_interrupted and [row.batch for row in sweep.rows] == [1, 2] and sweep.knee == 2
+    assert "stopped early" in sweep.reason and "stopped early" in str(sweep)
+    assert model.training
+
+
+def test_interruption_before_anything_was_measured_is_an_interruption(pace):
+    def ms(batch):
+        raise KeyboardInterrupt
+
+    pace["ms"] = ms
+    with pytest.raises(KeyboardInterrupt):
+        batch_size(workload())
+
+
+def test_whoever_asks_to_stop_gets_the_rows_so_far(pace):
+    sweep = batch_size(workload(), should_stop=lambda: True)
+    assert sweep.is_interrupted and [row.batch for row in sweep.rows] == [1] and sweep.knee == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"memory_limit": 10}, "80 B for its weights alone and the memory limit is 10 B"),
+        ({"memory_limit": 100}, "with a batch of 1 needs 112 B, more than the limit of 100 B; raise memory_limit"),
+        ({"memory_limit": "2 GBs"}, "'2 GBs' cannot be read"),
+        ({"plateau": 0.0}, "plateau=0.0 is no share"),
+        ({"plateau": 1.01}, "plateau=1.01"),
+        ({"plateau": float("nan")}, "plateau=nan"),
+        ({"most": 0}, "most=0 is not possible"),
+        ({"seconds": 0}, "seconds=0 leaves no time"),
+        ({"threads": 0}, "threads=0 is not possible"),
+    ],
+)
+def test_bad_wishes_are_refused_in_a_sentence(options, message, pace):
+    with pytest.raises(MeasureError, match=re.escape(message)) as caught:
+        batch_size(workload(), **options)
+    assert not pace["turns"] and "\n" not in str(caught.value)
+
+
+def test_inputs_without_a_batch_are_refused():
+    class Constant(nn.Module):
+        def forward(self, scale: float) -> float:
+            return scale
+
+    for inputs in ((2.0,), (torch.tensor(2.0),)):
+        with pytest.raises(MeasureError, match="takes no tensor with a batch dimension"):
+            batch_size(workload(Constant(), inputs))
+
+
+def test_a_model_that_fails_on_its_own_example_is_told_with_the_layer(pace):
+    with pytest.raises(PaifuserError, match=r"fails on its example inputs at .*Linear"):
+        batch_size(workload(nn.Sequential(nn.Linear(5, 4)), torch.randn(2, 4)))
+
+
+def test_a_most_below_a_fixed_batch_says_what_to_give(pace):
+    with pytest.raises(MeasureError, match="so give most=8 or more"):
+        batch_size(workload(Fixed(), torch.randn(8, 4)), most=4)
+
+
+def test_a_safe_limit_lies_between_the_weights_and_what_is_free():
+    limit = memory_limit.safe_limit(torch.device("cpu"), weights=1000)
+    assert 1000 < limit < 1000 + memory_limit.host_facts().memory_bytes
+
+
+def test_a_sweep_on_the_real_clock_gives_a_whole_record():
+    sweep = batch_size(workload(Small(), images()), most=4, seconds=120.0, threads=1)
+    assert sweep.threads == 1 and {row.batch for row in sweep.ran} >= {1, 2, 4}
+    for row in sweep.ran:
+        low, high = row.spread_ms
+        assert 0 < low <= row.latency_ms <= high and row.peak_bytes > 0 and row.utilisation is None
+        assert row.throughput_per_s == pytest.approx(row.batch / row.latency_ms * 1e3)
+    assert sweep.knee in {row.batch for row in sweep.ran}
+
+
+# The record and its figure.
+
+SWEEP = BatchSweep(
+    workload="<b>net</b>",
+    machine="a machine",
+    threads=2,
+    memory_limit_bytes=5_000_000,
+    plateau=0.85,
+    rows=(
+        BatchRow(batch=1, latency_ms=2.0, spread_ms=(1.9, 2.1), throughput_per_s=500.0, peak_bytes=1_000_000),
+        BatchRow(batch=2, latency_ms=2.1, spread_ms=(2, 2.2), throughput_per_s=952.4, peak_bytes=2_000_000, is_timed_in_turn=True),
+        BatchRow(batch=4, latency_ms=4.0, spread_ms=(4, 4), throughput_per_s=1000.0, peak_bytes=4_000_000, is_timed_in_turn=True),
+        BatchRow(batch=8, predicted_bytes=8_000_000, failure="not tried: would need 8 MB, more than the limit of <5 MB>"),
+    ),
+    knee=2,
+    reason="A batch of 2 reaches 95% of the best throughput.",
+)  # fmt: skip
+
+
+def test_a_sweep_survives_a_file_and_is_a_frame(tmp_path):
+    assert Record.load(SWEEP.save(tmp_path / "sweep.json")) == SWEEP
+    assert list(SWEEP.frame.index) == [1, 2, 4, 8] and {"batch", *SWEEP.frame.columns} == ROW_KEYS
+    assert (SWEEP.best.batch, SWEEP[8].throughput_per_s, repr(SWEEP)) == (4, None, "BatchSweep(<b>net</b>: 4 batch sizes)")
+    with pytest.raises(KeyError, match="no row for a batch of 3"):
+        SWEEP[3]
+
+
+def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason():
+    lines = str(SWEEP).splitlines()
+    assert "utilisation" not in lines[1], "nothing is known of it"
+    assert lines[3].endswith("the knee") and lines[4].endswith("highest throughput") and lines[-1] == SWEEP.reason
+
+
+def test_text_from_a_model_is_never_markup():
+    shown = SWEEP._repr_html_()
+    assert "<b>net" not in shown and "&lt;b&gt;net" in shown and "&lt;5 MB&gt;" in shown
+    assert shown.count("font-weight:bold") == len(SWEEP.table()[0]), "the knee's row"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_figure_marks_the_knee_and_the_limit(dark):
+    drawing = lab.figure(SWEEP, dark=dark)
+    words = [text.get_text() for axes in drawing.axes for text in axes.texts]
+    assert {"batch 2 · 952 a second", "85% of the best", "limit 5 MB"} <= set(words)
+    assert drawing.get_size_inches()[0] == 7 and drawing.png().startswith(b"\x89PNG")
+    used = {line.get_color() for axes in drawing.axes for line in axes.lines}
+    assert used <= set(DARK if dark else LIGHT)
+
+
+def test_a_limit_far_away_leaves_the_figures_at_the_side_apart():
+    far = lab.figure(SWEEP.model_copy(update={"memory_limit_bytes": 10**12}))
+    far.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in far.axes[2].get_yticklabels() if label.get_text()]
+    low, high = far.axes[2].get_window_extent().intervaly
+    shown = sorted(box.y0 for box in boxes if low <= box.y0 <= high)
+    assert len(shown) > 1 and all(after - before > boxes[0].height for before, after in pairwise(shown))
+
+
+def test_the_figure_of_a_single_batch_is_drawn():
+    alone = SWEEP.model_copy(update={"rows": SWEEP.rows[1:2]})
+    assert lab.figure(alone).png().startswith(b"\x89PNG")

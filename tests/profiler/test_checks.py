@@ -1,0 +1,760 @@
+"""The performance checklist: each line on a real loop that passes, one that fails, and one that cannot tell."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.optim import optimizer as optim
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from paifuser_lab import Recipe, Workload, apply
+from paifuser_lab.errors import ForwardError, MeasureError, WorkloadError
+from paifuser_lab.measure import Samples, timing
+from paifuser_lab.model.watch import watching, watching_outermost
+from paifuser_lab.profiler import checklist
+from paifuser_lab.profiler.checks import CHECKS, settings, spans
+from paifuser_lab.profiler.checks.findings import AS_IT_IS, CHANNELS_LAST, Findings, with_threads
+from paifuser_lab.profiler.checks.subject import Subject
+from paifuser_lab.profiler.checks.trace import BATCH, LOOK, LOOP, MODEL, Trace
+from paifuser_lab.profiler.checks.watch import Memory, Seen, watch
+from paifuser_lab.records import Check, Checklist, Record
+from tests.support.models import Counting, Scribbling, Small, images
+
+QUICK = 0.0  # five rounds, and no more
+
+
+class Sleepy(Dataset[tuple[Tensor, Tensor]]):
+    """Examples that take their time, far more than a tiny model's call."""
+
+    def __init__(self, seconds: float = 0.05, count: int = 4) -> None:
+        self.seconds, self.count = seconds, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        time.sleep(self.seconds)
+        return torch.full((4,), float(index)), torch.ones(1)
+
+
+class Slow(nn.Module):
+    """A model next to which everything else in a tiny loop takes no time."""
+
+    def __init__(self, seconds: float = 0.25) -> None:
+        super().__init__()
+        self.line, self.seconds = nn.Linear(4, 1), seconds
+
+    def forward(self, x: Tensor) -> Tensor:
+        time.sleep(self.seconds)
+        return self.line(x)
+
+
+def pairs(count: int = 4) -> TensorDataset:
+    return TensorDataset(torch.randn(count, 4), torch.randn(count, 1))
+
+
+def training(model: nn.Module, data: Dataset[Any] | None = None, **change: Callable[..., Any]) -> Callable[[], None]:
+    """A plain loop; `after_step` and `on_loss` change what it does."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def loop() -> None:
+        for x, y in DataLoader(data or pairs(), batch_size=1):
+            optimizer.zero_grad()
+            loss = change.get("on_loss", lambda value: value)((model(x) - y).square().mean())
+            loss.backward()
+            optimizer.step()
+            change.get("after_step", lambda value: None)(loss)
+
+    return loop
+
+
+def outcome_of(name: str, loop: Any, **options: Any) -> tuple[str, Check]:
+    line = checklist(loop, seconds=QUICK, **options)[name]
+    return line.outcome, line
+
+
+@pytest.fixture
+def traceless() -> Iterator[None]:
+    """Whatever happens inside, nothing that was put in place to watch it may stay."""
+
+    def state() -> tuple[Any, ...]:
+        hooks = len(optim._global_optimizer_pre_hooks)
+        flags = torch.is_grad_enabled(), torch.get_num_threads(), threading.active_count()
+        return nn.Module.__call__, hooks, torch.autograd.profiler._is_profiler_enabled, flags
+
+    before = state()
+    yield
+    assert state() == before
+
+
+# Data, the model, and what lies beside it
+
+
+def test_a_sleepy_dataset_fails_data_loading_and_the_remedy_is_workers() -> None:
+    outcome, line = outcome_of("data loading", training(nn.Linear(4, 1), Sleepy()))
+    assert outcome == "failed", line
+    assert line.remedy is not None and "num_workers" in line.remedy
+
+
+def test_a_slow_model_passes_data_loading() -> None:
+    outcome, line = outcome_of("data loading", training(Slow()))
+    assert outcome == "passed" and line.remedy is None, line
+
+
+def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
+    ms = 1_000_000
+    name = f"{BATCH}_MultiProcessingDataLoaderIter.__next__"
+    waits = [(0, 500 * ms), (600 * ms, 605 * ms), (700 * ms, 705 * ms)]
+    found = findings(Trace((0, 1000 * ms), {LOOP: [(0, 1000 * ms)], name: waits, MODEL: [(505 * ms, 1000 * ms)]}))
+    lines = {line.name: line for line in (check(found) for check in CHECKS[:2])}
+    assert lines["data loading"].value == pytest.approx(10 / 500)
+    assert lines["beside the model"].value == pytest.approx(15 / 500)
+
+
+def test_without_a_data_loader_data_loading_is_not_measurable() -> None:
+    outcome, line = outcome_of("data loading", lambda: [nn.Linear(4, 1)(x) for x in torch.randn(3, 2, 4)])
+    assert outcome == "not measurable" and "no DataLoader ran" in line.figure
+
+
+def test_a_loop_that_sleeps_beside_its_model_fails_and_is_told_its_largest_part() -> None:
+    loop = training(nn.Linear(4, 1), after_step=lambda loss: time.sleep(0.05))
+    outcome, line = outcome_of("beside the model", loop)
+    assert outcome == "failed" and line.remedy is not None
+    assert line.remedy.split(",")[1].endswith("in plain Python"), line.remedy
+    outcome, line = outcome_of("beside the model", training(nn.Linear(4, 1), Sleepy()))
+    assert outcome == "failed" and line.remedy is not None and line.remedy.split(",")[1].endswith("for data (see data loading)")
+
+
+def test_a_loop_that_is_its_model_passes_and_one_without_a_model_cannot_tell() -> None:
+    assert outcome_of("beside the model", training(Slow()))[0] == "passed"
+    outcome, line = outcome_of("beside the model", lambda: time.sleep(0.001))
+    assert outcome == "not measurable" and "no model" in line.figure
+
+
+def test_a_module_inside_a_dataset_is_data_and_no_model() -> None:
+    class Turning(Sleepy):
+        turn = Slow(0.05)
+
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            return self.turn(torch.ones(4)).detach().expand(4), torch.ones(1)
+
+    assert outcome_of("beside the model", training(nn.Linear(4, 1), Turning()))[0] == "failed"
+
+
+def test_a_compiled_function_without_a_module_is_model_time_too() -> None:
+    compiled = torch.compile(lambda x: (x @ x).sum(), backend="eager")
+    compiled(torch.ones(8, 8))
+    line = checklist(lambda: compiled(torch.ones(8, 8)), seconds=QUICK)["beside the model"]
+    assert line.value is not None and 0 < line.value < 1
+
+
+# Synchronisation
+
+
+def test_reads_are_counted_a_step_without_those_of_the_loader_the_optimizer_and_our_own() -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters())  # reads its count of steps, which lies on the host
+
+    def loop() -> None:
+        for x, y in DataLoader(pairs(), batch_size=1, shuffle=True):  # the sampler reads a seed
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            optimizer.step()
+            loss.item()
+
+    outcome, line = outcome_of("host synchronisations", loop)
+    assert outcome == "passed" and line.value == pytest.approx(1.25), "one a step, and one of the loader's beginning"
+
+
+def test_many_reads_a_step_are_told_and_on_a_cpu_not_judged() -> None:
+    def read(loss: Tensor) -> None:
+        for _ in range(5):
+            loss.item()
+        (torch.ones(3) > 0).nonzero()
+
+    outcome, line = outcome_of("host synchronisations", training(nn.Linear(4, 1), after_step=read))
+    assert outcome == "not measurable" and line.figure.startswith("6.25 a step") and "on a GPU" in line.figure
+
+
+@pytest.mark.parametrize(("waits", "outcome"), [(8, "failed"), (2, "passed")])
+def test_on_a_gpu_waits_of_the_host_are_judged(waits: int, outcome: str) -> None:
+    spans_of_waits = [(10 * index, 10 * index + 5) for index in range(waits)]
+    trace = Trace((0, 1000), {LOOP: [(0, 1000)], "cudaStreamSynchronize": spans_of_waits}, {"gemm": [(0, 100)]})
+    line = next(line for check in CHECKS if (line := check(findings(trace, optimizer_steps=2))).name == "host synchronisations")
+    assert (line.outcome, line.value) == (outcome, waits / 2)
+
+
+def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
+    with two_processes(late_s=0.05) as group:
+        outcome, line = outcome_of(
+            "gradient synchronisation", lambda: [group.allreduce([torch.ones(3)]).wait() for _ in range(3)]
+        )
+    assert outcome == "failed", line
+    assert line.remedy is not None and "no_sync" in line.remedy
+
+
+def test_an_exchange_that_is_short_against_the_model_passes_and_one_process_cannot_tell() -> None:
+    slow = Slow(0.5)
+    with two_processes(late_s=0.0) as group:
+        outcome, _ = outcome_of("gradient synchronisation", lambda: [slow(group_sum(group)) for _ in range(3)])
+    assert outcome == "passed"
+    assert outcome_of("gradient synchronisation", training(nn.Linear(4, 1)))[0] == "not measurable"
+
+
+def group_sum(group: Any) -> Tensor:
+    value = torch.ones(4)
+    group.allreduce([value]).wait()
+    return value
+
+
+@contextmanager
+def two_processes(late_s: float) -> Iterator[Any]:
+    """Two ranks of gloo, the other one in a thread, which comes late to each of three exchanges."""
+    store = dist.HashStore()
+
+    def other() -> None:
+        group = dist.ProcessGroupGloo(store, 1, 2, timedelta(seconds=30))
+        for _ in range(3):
+            time.sleep(late_s)
+            group.allreduce([torch.ones(3 if late_s else 4)]).wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    try:
+        yield dist.ProcessGroupGloo(store, 0, 2, timedelta(seconds=30))
+    finally:
+        thread.join()
+
+
+# Gradients
+
+
+def test_gradients_of_a_plain_loop_pass_all_three_lines() -> None:
+    lines = checklist(training(nn.Linear(4, 1)), seconds=QUICK)
+    assert [lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")] == ["passed"] * 3
+    assert lines["finite gradients"].figure == "all 20 gradient values of 4 steps are finite"
+
+
+def test_a_nan_gradient_fails_and_names_the_parameter() -> None:
+    outcome, line = outcome_of("finite gradients", training(nn.Linear(4, 1), on_loss=lambda loss: loss * float("nan")))
+    assert outcome == "failed" and line.value == 1.0 and "weight, bias" in line.figure
+
+
+def test_a_parameter_whose_gradient_stays_zero_is_named() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+    with torch.no_grad():
+        model[0].bias.fill_(-1e6)
+    outcome, line = outcome_of("live gradients", training(model))
+    assert outcome == "failed" and "3 of 4 parameters: 0.weight, 0.bias, 2.weight" in line.figure
+
+
+@pytest.mark.parametrize(("scale", "figure"), [(1e-9, "100% would vanish"), (1e9, "100% would overflow")])
+def test_gradients_that_fp16_cannot_hold_fail(scale: float, figure: str) -> None:
+    outcome, line = outcome_of("gradients in fp16", training(nn.Linear(4, 1), on_loss=lambda loss: loss * scale))
+    assert outcome == "failed" and figure in line.figure
+    assert line.remedy is not None and "GradScaler" in line.remedy
+
+
+def test_without_an_optimizer_gradients_are_not_measurable() -> None:
+    lines = checklist(lambda: nn.Linear(4, 1)(torch.ones(4)).sum().backward(), seconds=QUICK)
+    assert {lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")} == {"not measurable"}
+
+
+def test_sparse_gradients_and_closures_are_looked_at_too() -> None:
+    table = nn.Embedding(9, 3, sparse=True)
+    sparse, dense = torch.optim.SparseAdam(table.parameters()), torch.optim.LBFGS(nn.Linear(2, 1).parameters())
+
+    def loop() -> None:
+        table(torch.tensor([1, 1, 2])).sum().backward()
+        sparse.step()
+        dense.step(lambda: torch.zeros(()))
+
+    assert watch(loop).gradients["weight"].values == 6
+
+
+# Modes
+
+
+@pytest.mark.parametrize(
+    ("make", "outcome"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).train(), "failed"),
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train(), "failed"),
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)).eval(), "passed"),
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)).train(), "passed"),
+    ],
+)
+def test_training_mode_matters_in_inference_where_a_layer_minds_it(make: Callable[[], nn.Module], outcome: str) -> None:
+    model = make()
+    line = checklist(lambda: model(torch.randn(3, 4)), seconds=QUICK)["eval mode"]
+    assert line.outcome == outcome
+    assert outcome == "passed" or "1 (" in line.figure
+
+
+def test_a_workload_handed_over_in_training_mode_fails_and_stays_in_it() -> None:
+    work = Workload(Small().train(), images())
+    outcome, line = outcome_of("eval mode", work)
+    assert outcome == "failed" and "norm (BatchNorm2d)" in line.figure and "puts back" in line.figure
+    assert all(module.training for module in work.model.modules())
+
+
+def test_a_loop_that_trains_is_not_blamed_for_training() -> None:
+    lines = checklist(training(nn.Sequential(nn.Linear(4, 1), nn.Dropout())), seconds=QUICK)
+    assert {lines[name].outcome for name in ("eval mode", "gradients in inference")} == {"not measurable"}
+
+
+def test_a_graph_that_nobody_needs_fails_and_no_grad_passes() -> None:
+    model = nn.Linear(4, 1)
+    outcome, line = outcome_of("gradients in inference", lambda: [model(torch.ones(4)) for _ in range(3)])
+    assert outcome == "failed" and line.value == 3 and "3 of 3 calls" in line.figure
+    assert outcome_of("gradients in inference", torch.no_grad()(lambda: model(torch.ones(4))))[0] == "passed"
+    assert outcome_of("gradients in inference", Workload(model, torch.ones(4)))[0] == "not measurable"
+
+
+# Numbers, accuracy and memory
+
+
+def test_denormal_weights_fail_and_name_their_place() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    assert outcome_of("denormals", lambda: model(torch.randn(2, 4)))[0] == "passed"
+    with torch.no_grad():
+        model[1].weight.fill_(1e-41)
+    outcome, line = outcome_of("denormals", lambda: model(torch.randn(2, 4)))
+    assert outcome == "failed" and line.value == pytest.approx(16 / 40) and "most in 1.weight" in line.figure
+
+
+def test_denormal_outputs_between_layers_fail_too_and_without_a_model_nobody_can_tell() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Linear(4, 4))
+    outcome, line = outcome_of("denormals", lambda: model(torch.full((2, 4), 1e-41)))
+    assert outcome == "failed" and "most in 0" in line.figure
+    assert outcome_of("denormals", lambda: torch.ones(3).sum())[0] == "not measurable"
+
+
+def share_of_ones(predict: Callable[..., Any], batches: Any) -> float:
+    return float(numpy.mean([float(predict(x).mean()) for x, _ in batches]))
+
+
+def judged_work() -> Workload:
+    model = nn.Linear(4, 1)
+    with torch.no_grad():
+        model.weight.zero_()
+        model.bias.fill_(0.9)
+    return Workload(model, torch.ones(2, 4), test=[(torch.ones(2, 4), torch.ones(2, 1))], metric=share_of_ones)
+
+
+@pytest.mark.parametrize(("baseline", "outcome"), [(0.9, "passed"), (0.905, "passed"), (0.5, "passed"), (0.95, "failed")])
+def test_accuracy_is_compared_with_the_baseline_as_a_share_of_it(baseline: float, outcome: str) -> None:
+    found, line = outcome_of("accuracy", judged_work(), baseline_metric=baseline)
+    assert found == outcome and line.value == pytest.approx((baseline - 0.9) / baseline, abs=1e-6)
+
+
+def test_a_variant_is_compared_with_what_it_was_made_from() -> None:
+    work = judged_work()
+    variant = apply(work, Recipe([{"precision": {"default": "bf16"}}]))
+    lines = checklist(variant, seconds=QUICK)
+    assert lines["accuracy"].outcome == "passed" and "against 0.9000" in lines["accuracy"].figure
+    with torch.no_grad():
+        variant.module.bias.fill_(0.5)
+    assert checklist(variant, seconds=QUICK)["accuracy"].outcome == "failed"
+
+
+def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
+    assert "metric=…" in outcome_of("accuracy", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[1].figure
+    assert "baseline_metric=…" in outcome_of("accuracy", judged_work())[1].figure
+    assert "a variant" in outcome_of("accuracy", training(nn.Linear(4, 1)), baseline_metric=0.5)[1].figure
+
+
+@pytest.mark.parametrize(
+    ("memory", "outcome"),
+    [
+        (Memory(600_000_000, 1_000_000_000, 300_000_000), "failed"),
+        (Memory(900_000_000, 1_000_000_000, 50_000_000), "passed"),
+        (Memory(1_000_000, 20_000_000, 15_000_000), "passed"),
+    ],
+)
+def test_memory_that_lies_split_is_judged_on_a_gpu(memory: Memory, outcome: str) -> None:
+    found = findings(Trace((0, 10), {LOOP: [(0, 10)]}, {"gemm": [(0, 5)]}), memory=memory)
+    assert settings.check_fragmentation(found).outcome == outcome
+
+
+def test_memory_fragmentation_is_not_measurable_on_a_cpu() -> None:
+    assert outcome_of("memory fragmentation", training(nn.Linear(4, 1)))[0] == "not measurable"
+
+
+# Settings, timed
+
+
+class Minding(nn.Module):
+    """A model that takes the longer the more threads there are, or where its weight is not channels-last."""
+
+    def __init__(self, *, threads: bool = False, layout: bool = False) -> None:
+        super().__init__()
+        self.conv, self.minds_threads, self.minds_layout = nn.Conv2d(3, 4, 3), threads, layout
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_turned = self.conv.weight.is_contiguous(memory_format=torch.channels_last)
+        time.sleep(0.01 * (torch.get_num_threads() if self.minds_threads else 1))
+        time.sleep(0.02 if self.minds_layout and not is_turned else 0.0)
+        return self.conv(x)
+
+
+def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 3))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        lines = checklist(Workload(Minding(threads=True), images(1)), seconds=1.5)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert lines["threads"].outcome == "failed"
+    assert lines["threads"].step == {"backend": {"name": "eager", "threads": 1}}
+    assert Recipe(list(lines.steps)).steps, "what it gives is a recipe"
+
+
+def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_is() -> None:
+    work = Workload(Minding(layout=True), images(1))
+    line = checklist(work, seconds=1.5)["memory layout"]
+    assert line.outcome == "failed" and line.step == {"layout": {}} and work.model.conv.weight.is_contiguous()
+
+
+def test_channels_last_already_passes_and_a_model_without_images_cannot_tell() -> None:
+    turned = Workload(Small().to(memory_format=torch.channels_last), images())
+    assert outcome_of("memory layout", turned)[0] == "passed"
+    assert outcome_of("memory layout", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[0] == "not measurable"
+    assert outcome_of("memory layout", training(nn.Linear(4, 1)))[0] == "not measurable"
+
+
+def test_a_backend_that_fixed_its_threads_is_not_asked_for_others() -> None:
+    variant = apply(Workload(Small(), images()), Recipe([{"backend": {"name": "eager", "threads": 1}}]))
+    outcome, line = outcome_of("threads", variant)
+    assert outcome == "not measurable" and "fixed the number of threads" in line.figure
+
+
+@pytest.mark.parametrize(
+    ("other_ms", "outcome"),
+    [
+        ([5.0] * 6, "failed"),
+        ([9.8] * 6, "passed"),
+        ([15.0] * 6, "passed"),
+        ([5.0, 5.0, 5.0, 5.0, 50.0, 50.0, 50.0], "not measurable"),
+    ],
+)
+def test_timings_are_judged_by_their_ratio_and_its_interval(other_ms: list[float], outcome: str) -> None:
+    def timed(ms: list[float]) -> Samples:
+        return Samples(rounds_ms=ms, calls_ms=ms, cpu_ms=ms)
+
+    found = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work=Workload(Small(), images()))
+    found.timed = {AS_IT_IS: timed([10.0] * 7), with_threads(7): timed(other_ms), CHANNELS_LAST: timed(other_ms)}
+    assert settings.check_threads(found).outcome == outcome
+    assert settings.check_memory_layout(found).outcome == outcome
+
+
+def findings(trace: Trace, work: Workload | None = None, **seen: Any) -> Findings:
+    return Findings(Subject("made up", lambda: None, work), Seen(trace, **seen))
+
+
+# Nothing is left behind, whatever happens
+
+
+@pytest.mark.parametrize("failure", [ValueError("theirs"), SystemExit(3), RuntimeError("CUDA error")])
+def test_what_a_loop_raises_is_raised_on_unchanged(failure: BaseException, traceless: None) -> None:
+    def fail(loss: Tensor) -> None:
+        raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        checklist(training(nn.Linear(4, 1), after_step=fail))
+    assert caught.value is failure
+
+
+def test_a_model_that_fails_inside_the_loop_leaves_nothing_behind(traceless: None) -> None:
+    with pytest.raises(RuntimeError, match="shapes"):
+        checklist(lambda: nn.Sequential(nn.Linear(4, 1))(torch.ones(3, 3)))
+
+
+def test_an_interrupt_keeps_what_was_seen_until_then(traceless: None) -> None:
+    done: list[Tensor] = []
+
+    def stop(loss: Tensor) -> None:
+        done.append(loss)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    lines = checklist(training(nn.Linear(4, 1), after_step=stop))
+    assert lines.is_interrupted and "stopped early" in str(lines)
+    assert lines["finite gradients"].figure == "all 10 gradient values of 2 steps are finite"
+
+
+def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_lines_that_can_be_said(traceless: None) -> None:
+    class Stopping(nn.Linear):
+        calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    model = Stopping(4, 1).train()
+    lines = checklist(Workload(model, torch.ones(2, 4)), seconds=QUICK)
+    assert lines.is_interrupted and model.training
+    assert lines["threads"].figure == "stopped before it was timed" and lines["denormals"].outcome == "passed"
+
+
+def test_an_interrupt_while_timing_keeps_what_was_watched(monkeypatch: pytest.MonkeyPatch, traceless: None) -> None:
+    def stop(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("paifuser_lab.profiler.checks.findings.rounds_in_turn", stop)
+    monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 2, 3))
+    lines = checklist(judged_work(), baseline_metric=0.9)
+    assert lines.is_interrupted and lines["denormals"].outcome == "passed"
+    assert lines["accuracy"].figure == "stopped before it was taken"
+
+
+def test_a_training_loop_learns_the_same_watched_or_not(traceless: None) -> None:
+    def learned(run: Callable[[Callable[[], None]], Any]) -> tuple[list[Tensor], list[Tensor | None], list[bool]]:
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        loader = DataLoader(pairs(12), batch_size=4, shuffle=True)
+
+        def loop() -> None:
+            for x, y in loader:
+                optimizer.zero_grad()
+                (model(x) - y).square().mean().backward()
+                optimizer.step()
+
+        run(loop)
+        state = [*model.state_dict().values()]
+        return state, [one.grad for one in model.parameters()], [one.training for one in model.modules()]
+
+    plain, watched = learned(lambda loop: loop()), learned(lambda loop: checklist(loop, seconds=QUICK))
+    assert all(torch.equal(one, other) for one, other in zip(plain[0], watched[0], strict=True))
+    assert all(one is not None and torch.equal(one, other) for one, other in zip(plain[1], watched[1], strict=True))
+    assert plain[2] == watched[2]
+
+
+@pytest.mark.parametrize("model", [Counting(), Counting(rebinds=True), Scribbling()])
+def test_a_workload_is_left_as_it_was(model: nn.Module, traceless: None) -> None:
+    work = Workload(model.train(), torch.ones(2, 4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    checklist(work, seconds=QUICK)
+    assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(work.inputs.tensors[0], torch.ones(2, 4)) and all(one.grad is None for one in model.parameters())
+
+
+# What is handed in
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (nn.Linear(4, 1), "wrap the model"),
+        (3, "wrap the model"),
+        (lambda model: None, "wrap it: lambda"),
+        (lambda: (yield), "only begins when"),
+    ],
+)
+def test_what_is_no_subject_is_refused_with_a_way_out(given: Any, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        checklist(given)
+
+
+def test_a_baseline_that_is_no_number_and_a_profiler_already_running_are_refused(traceless: None) -> None:
+    with pytest.raises(WorkloadError, match="finite"):
+        checklist(judged_work(), baseline_metric=float("nan"))
+    with torch.autograd.profiler.profile(), pytest.raises(MeasureError, match="already"):
+        checklist(training(nn.Linear(4, 1)))
+
+
+def test_a_loop_with_a_profiler_of_its_own_is_refused(traceless: None) -> None:
+    def loop() -> None:
+        with torch.autograd.profiler.profile():
+            torch.ones(2).sum()
+
+    with pytest.raises(MeasureError, match="profiler of its own"):
+        checklist(loop)
+
+
+def test_a_workload_that_fails_names_its_layer(traceless: None) -> None:
+    with pytest.raises(ForwardError, match="layer '0'"):
+        checklist(Workload(nn.Sequential(nn.Linear(4, 1)), torch.ones(3, 3)))
+
+
+def test_calls_inside_a_tracer_are_left_alone(traceless: None) -> None:
+    model = nn.Linear(4, 1)
+    made: list[Any] = []
+    seen = watch(lambda: made.append(torch.jit.trace(model, torch.ones(4))))
+    assert "aten::abs" not in str(made[0].inlined_graph) and seen.calls <= 3
+    assert watch(lambda: timing.flops(model, lambda one: one(torch.ones(1, 4)))).calls == 0
+
+
+def test_checkpointed_layers_are_not_counted_as_calls_of_the_loop() -> None:
+    inner = nn.Linear(4, 1)
+
+    class Outer(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return checkpoint(inner, x, use_reentrant=False)
+
+    outer = Outer()
+    assert watch(lambda: outer(torch.ones(2, 4, requires_grad=True)).sum().backward()).calls == 1
+
+
+# Watching outermost calls
+
+
+def test_outermost_calls_are_seen_and_inner_ones_are_not(traceless: None) -> None:
+    inner, seen = nn.Linear(4, 4), []
+    model = nn.Sequential(inner, nn.ReLU())
+    with watching_outermost(lambda one: seen.append(one), lambda one, output: seen.append(output.shape)):
+        model(torch.ones(2, 4))
+        inner(torch.ones(3, 4))
+    assert seen == [model, (2, 4), inner, (3, 4)]
+
+
+def test_layers_can_be_watched_inside_and_outside_of_an_outermost_watch(traceless: None) -> None:
+    model, outer, layers = nn.Sequential(nn.Linear(4, 4)), [], []
+
+    def both(first: Any, second: Any) -> None:
+        with first, second:
+            model(torch.ones(4))
+
+    def layered() -> Any:
+        return watching(model, lambda layer, args, kwargs: layers.append(layer), lambda layer, output: None)
+
+    def outermost() -> Any:
+        return watching_outermost(outer.append, lambda one, output: None)
+
+    both(layered(), outermost())
+    both(outermost(), layered())
+    assert layers == ["", "0", "", "0"] and outer == [model, model]
+
+
+def test_another_thread_is_not_watched_and_may_outlive_the_watch(traceless: None) -> None:
+    model, seen = nn.Linear(4, 4), []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def elsewhere() -> None:
+        with watching_outermost(lambda one: seen.append("theirs"), lambda one, output: None):
+            begun.set()
+            go_on.wait(30)
+            model(torch.ones(4))
+
+    thread = threading.Thread(target=elsewhere)
+    with watching_outermost(lambda one: seen.append("mine"), lambda one, output: None):
+        thread.start()
+        begun.wait(30)
+        model(torch.ones(4))
+    model(torch.ones(4))
+    go_on.set()
+    thread.join()
+    assert seen == ["mine", "theirs"]
+
+
+def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, examples: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled, seen = torch.compile(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), backend=backend), []
+    with watching_outermost(seen.append, lambda one, output: None):
+        compiled(torch.ones(2, 4))
+    compiled(torch.ones(2, 4))
+    assert len(graphs) == 1 and seen == [compiled]
+
+
+# Stretches of time
+
+
+stretches = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair))), max_size=8)
+
+
+def moments(of: list[spans.Span]) -> set[int]:
+    return {moment for begin, end in of for moment in range(begin, end)}
+
+
+@given(stretches, stretches)
+def test_stretches_behave_like_sets_of_moments(some: list[spans.Span], others: list[spans.Span]) -> None:
+    assert moments(spans.joined(some)) == moments(some)
+    assert moments(spans.common(some, others)) == moments(some) & moments(others)
+    assert moments(spans.without(some, others)) == moments(some) - moments(others)
+    assert spans.length(some) == len(moments(some))
+    assert spans.inside(some, others) == sorted(one for one in some if one[0] in moments(others))
+
+
+def test_what_an_operator_calls_on_its_way_is_counted_once_and_our_own_looking_not_at_all() -> None:
+    trace = Trace(
+        (0, 100), {"aten::item": [(0, 5), (10, 15), (50, 55)], "aten::_local_scalar_dense": [(1, 4), (20, 22)], LOOK: [(49, 60)]}
+    )
+    assert trace.count("aten::item", "aten::_local_scalar_dense") == 3
+    assert trace.wall_ms == pytest.approx(89 / 1e6)
+
+
+# The record
+
+
+def test_the_lines_come_in_the_registry_s_order_under_names_of_their_own() -> None:
+    lines = checklist(training(Slow(0.0)), seconds=QUICK)
+    assert len({line.name for line in lines.lines}) == len(CHECKS) == len(lines.lines)
+    assert lines.subject == "loop" and all(line.figure for line in lines.lines)
+    assert all(line.remedy for line in lines.failed)
+
+
+def made_up() -> Checklist:
+    failed = Check(
+        name="<b>bold</b>", outcome="failed", figure="a < b " * 30, remedy="<script>", step={"layout": {}}, value=2.0, limit=1.0
+    )
+    passed = Check(name="threads", outcome="passed", figure="2 threads")
+    return Checklist(subject="<i>mine</i>", lines=(failed, passed, Check(name="other", outcome="not measurable", figure="why")))
+
+
+def test_the_record_reads_as_a_table_with_aligned_columns() -> None:
+    text = str(made_up()).splitlines()
+    assert text[0] == "<i>mine</i> · 1 passed, 1 failed, 1 not measurable"
+    assert [line[0] for line in text[1:] if line[0] != " "] == ["✗", "✓", "–"] and "→ <script>" in str(made_up())
+    start = text[1].index("a < b")
+    assert all(line[:start].strip() in ("", "✗ <b>bold</b>", "✓ threads", "– other") for line in text[1:])
+    assert max(map(len, text)) <= 118
+
+
+def test_the_record_s_html_is_escaped_and_has_no_colours() -> None:
+    shown = made_up()._repr_html_()
+    assert "<script>" not in shown and "<b>bold" not in shown and "<i>" not in shown and "color" not in shown
+    assert "→ &lt;script&gt;" in shown
+
+
+def test_the_record_gives_a_frame_its_steps_and_its_lines_and_travels(tmp_path: Any) -> None:
+    record = made_up()
+    assert record.frame.loc["threads", "outcome"] == "passed" and list(record.frame.columns)[:2] == ["outcome", "figure"]
+    assert record.steps == ({"layout": {}},) and record["threads"].value is None
+    assert Record.load(record.save(tmp_path / "checklist.json")) == record
+    assert repr(record) == "Checklist(<i>mine</i> · 1 passed, 1 failed, 1 not measurable)"
+    with pytest.raises(KeyError, match="there are"):
+        record["nothing"]
+
+
+def test_a_subject_is_known_by_its_name() -> None:
+    def epoch() -> None:
+        torch.ones(2).sum()
+
+    assert checklist(epoch).subject == "epoch"
+    assert checklist(lambda: epoch()).subject == "your loop"
+    assert checklist(SimpleNamespace(__call__=epoch).__call__).subject == "epoch"

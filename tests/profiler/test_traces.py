@@ -1,0 +1,594 @@
+"""Traces are written with layer names, read back as a stream, and their figures are those of torch's own profiler."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+import subprocess
+import sys
+import tracemalloc
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab import profiler
+from paifuser_lab.errors import FileError, MeasureError
+from paifuser_lab.figures.trace import draw
+from paifuser_lab.profiler.traces import reading, writing
+from paifuser_lab.profiler.traces.events import KINDS, Events, Kind
+from paifuser_lab.profiler.traces.reading import read_trace
+from paifuser_lab.profiler.traces.summary import summary_of
+from paifuser_lab.records import Record, TracedKernel, TracedOperator, TraceSummary
+from tests.support.models import Small, Tied, ids, images
+
+
+def event(name, start, length, category="cpu_op", *, tid=1, **args):
+    return {"ph": "X", "cat": category, "name": name, "pid": 7, "tid": tid, "ts": start, "dur": length, "args": args}
+
+
+def ids_of(external=0, correlation=0, **more):
+    return {"External id": external, "correlation": correlation, **more}
+
+
+def written(path, events, **more):
+    path.write_text(json.dumps({"schemaVersion": 1, **more, "traceEvents": events}))
+    return path
+
+
+def summary(events):
+    columns = Events("made up")
+    for one in events:
+        columns.add(one)
+    columns.finish()
+    return summary_of(columns)
+
+
+def by_name(rows):
+    return {row.name: row for row in rows}
+
+
+def work(model=None):
+    return lab.Workload(model or Small(), images(), name="small")
+
+
+# A GPU's trace in Kineto's format: two layers, one kernel joined by its operator's number and one by its launch alone.
+LAUNCH, KERNEL, COPY = "cuda_runtime", "kernel", "gpu_memcpy"
+GPU = [
+    event("ProfilerStep#1", 0, 100, "user_annotation"),
+    event("(Net)", 0, 90, "user_annotation"),
+    event("conv (Conv2d)", 5, 35, "user_annotation"),
+    event("aten::conv2d", 10, 20, **ids_of(11)),
+    event("aten::cudnn_convolution", 12, 15, **ids_of(12)),
+    event("cudaLaunchKernel", 20, 4, LAUNCH, **ids_of(12, 101)),
+    event("head (Linear)", 45, 30, "user_annotation"),
+    event("aten::addmm", 50, 20, **ids_of(13)),
+    event("cuLaunchKernel", 55, 4, "cuda_driver", **ids_of(0, 102)),
+    event("aten::item", 80, 8, **ids_of(14)),
+    event("aten::_local_scalar_dense", 81, 6, **ids_of(15)),
+    event("cudaStreamSynchronize", 82, 5, LAUNCH, **ids_of(15, 103)),
+    event("conv_kernel<float>", 30, 20, KERNEL, tid=3, **ids_of(12, 101, device=0, stream=7)),
+    event("gemm_kernel", 60, 10, KERNEL, tid=3, **ids_of(0, 102, device=0, stream=7)),
+    event("other_stream", 65, 15, KERNEL, tid=4, **ids_of(0, 0, device=0, stream=8)),
+    event("Memcpy HtoD (Pageable -> Device)", 2, 3, COPY, tid=3, **ids_of(0, 0, device=0, stream=7, bytes=4096)),
+    event("Memcpy DtoH (Device -> Pageable)", 83, 2, COPY, tid=3, **ids_of(15, 104, device=0, stream=7, bytes=4)),
+    event("(Net)", 10, 70, "gpu_user_annotation", tid=3),
+    {"ph": "f", "id": 101, "pid": 7, "tid": 3, "ts": 30, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+    {"ph": "M", "name": "process_name", "ts": 0, "pid": 7, "tid": 0, "args": {"name": "python"}},
+]
+
+
+def test_a_trace_names_every_layer_by_its_path_and_type(tmp_path):
+    model = nn.Sequential(nn.Sequential(nn.Conv2d(3, 4, 3)), nn.ReLU())
+    found = profiler.trace(lab.Workload(model, images(), name="net"), tmp_path / "net.json", runs=2)
+    written_events = json.loads((tmp_path / "net.json").read_text())["traceEvents"]
+    names = [one["name"] for one in written_events if one.get("cat") == "user_annotation"]
+    assert names.count("0.0 (Conv2d)") == names.count("1 (ReLU)") == names.count("(Sequential)") == 2
+    assert [name for name in names if name.startswith("ProfilerStep#")] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert {(one.layer, one.type, one.calls) for one in found.layers} == {
+        ("", "Sequential", 2), ("0", "Sequential", 2), ("0.0", "Conv2d", 2), ("1", "ReLU", 2)
+    }  # fmt: skip
+    assert found.layers[0].layer == ""
+    assert found.steps == 2 and not found.is_interrupted and not found.has_device
+    assert found.device_idle_ratio is None and 0 <= found.cpu_idle_ratio < 1
+    assert found.name == "net.json"
+
+
+def test_a_traced_model_and_its_inputs_are_as_before(tmp_path):
+    one = work(Small().train())
+    before = {name: value.clone() for name, value in one.model.state_dict().items()}
+    given_inputs = one.inputs.args[0].clone()
+    profiler.trace(one, tmp_path / "a.json", runs=1)
+    assert one.model.training and torch.equal(one.inputs.args[0], given_inputs)
+    assert all(torch.equal(before[name], value) for name, value in one.model.state_dict().items())
+    assert nn.Module.__call__.__name__ != "_watched_call"
+
+
+def test_a_gzipped_trace_says_the_same_as_a_plain_one(tmp_path):
+    made = profiler.trace(work(), tmp_path / "a.json.gz", runs=1)
+    packed = (tmp_path / "a.json.gz").read_bytes()
+    (tmp_path / "a.json").write_bytes(gzip.decompress(packed))
+    plain = read_trace(tmp_path / "a.json")
+    assert plain.model_copy(update={"name": "a.json.gz"}) == made == read_trace(tmp_path / "a.json.gz")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.json.gz"]
+
+
+def test_a_folder_gets_a_file_that_tensorboard_looks_for_and_the_newest_is_read(tmp_path):
+    one = lab.Workload(Tied(), ids(), name="tied & co")
+    first = profiler.trace(one, tmp_path / "log", runs=1)
+    second = profiler.trace(one, tmp_path / "log", runs=2)
+    names = sorted(file.name for file in (tmp_path / "log").iterdir())
+    assert [first.name, second.name] == names
+    assert all(re.fullmatch(r"tied_co\.\d+\.pt\.trace\.json", name) for name in names)
+    assert read_trace(tmp_path / "log").steps == 2
+
+
+@pytest.mark.parametrize("name", ["trace.txt", "trace.json.zip", "trace.gz", "taken"])
+def test_a_trace_is_written_under_a_name_that_viewers_know(tmp_path, name):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(FileError, match=r"ends in \.json or \.json\.gz, or a folder"):
+        profiler.trace(work(), tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["taken"]
+
+
+def test_no_runs_leave_nothing_to_trace(tmp_path):
+    with pytest.raises(MeasureError, match="0 runs"):
+        profiler.trace(work(), tmp_path / "a.json", runs=0)
+
+
+class Stopping(nn.Module):
+    """Somebody presses Ctrl-C during its n-th run."""
+
+    def __init__(self, *, stops_at):
+        super().__init__()
+        self.line = nn.Linear(8, 8)
+        self.runs, self.stops_at = 0, stops_at
+
+    def forward(self, x):
+        self.runs += 1
+        answer = self.line(x)
+        if self.runs == self.stops_at:
+            raise KeyboardInterrupt
+        return answer
+
+
+def test_what_was_traced_before_an_interruption_is_kept(tmp_path):
+    found = profiler.trace(lab.Workload(Stopping(stops_at=5), images()), tmp_path / "a.json", runs=9)
+    assert found.is_interrupted and "stopped early" in found.title
+    assert 2 <= by_name(found.operators)["aten::linear"].calls <= 3
+
+
+def test_an_interruption_before_the_first_traced_run_leaves_no_file(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        profiler.trace(lab.Workload(Stopping(stops_at=3), images()), tmp_path / "a.json")
+    assert not list(tmp_path.iterdir())
+    assert not torch.autograd.profiler._is_profiler_enabled
+
+
+def test_a_trace_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    profiler.trace(work(), tmp_path / "a.json", runs=1)
+    before = (tmp_path / "a.json").read_bytes()
+    monkeypatch.setattr(writing, "_export", lambda profiler, path, *, is_gzip: path.write_text('{"traceEvents": ['))
+    with pytest.raises(FileError, match=r"a\.json was cut short"):
+        profiler.trace(work(), tmp_path / "a.json", runs=1)
+    assert (tmp_path / "a.json").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_names_of_layers_that_would_break_json_or_html_do_not(tmp_path):
+    model = nn.Sequential()
+    model.add_module('a"b\\<script>', nn.Linear(8, 4))
+    found = profiler.trace(lab.Workload(model, images()), tmp_path / "a.json", runs=1)
+    assert len(found.layers) == 2
+    assert "<script>" not in found._repr_html_()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("recorded") / "small.pt.trace.json"
+    recorder, _ = writing._record(work(), 3)
+    writing._export(recorder, path, is_gzip=False)
+    return recorder, path
+
+
+def test_the_operators_are_those_of_key_averages(recorded):
+    recorder, path = recorded
+    found = by_name(read_trace(path).operators)
+    theirs = {row.key: row for row in recorder.key_averages() if not row.is_user_annotation and row.key in found}
+    assert len(found) > 15 and set(theirs) == set(found)
+    for name, row in theirs.items():
+        assert found[name].calls == row.count, name
+        assert found[name].total_ms == pytest.approx(row.cpu_time_total / 1e3, abs=2e-3), name
+        assert found[name].self_ms == pytest.approx(row.self_cpu_time_total / 1e3, abs=2e-3), name
+
+
+def test_the_operators_are_those_of_the_tensorboard_plugin(recorded, tmp_path):
+    pytest.importorskip("torch_tb_profiler")
+    from torch_tb_profiler.io import Cache
+    from torch_tb_profiler.profiler.data import RunProfileData
+
+    _, path = recorded
+    with Cache(str(tmp_path)) as cache:
+        parsed = RunProfileData.parse("worker", 1, str(path), cache)
+    parsed.process()
+    found = by_name(read_trace(path).operators)
+    theirs = {row.name: row for row in parsed.op_list_groupby_name if row.name in found}
+    assert set(theirs) == set(found)
+    for name, row in theirs.items():
+        assert found[name].calls == row.calls, name
+        assert found[name].total_ms == pytest.approx(row.host_duration / 1e3, abs=2e-3), name
+        assert found[name].self_ms == pytest.approx(row.self_host_duration / 1e3, abs=2e-3), name
+
+
+def test_kernels_belong_to_the_operator_and_the_layer_that_launched_them():
+    found = summary(random.Random(1).sample(GPU, len(GPU)))
+    assert found.has_device
+    operators = by_name(found.operators)
+    assert operators["aten::cudnn_convolution"].device_self_ms == pytest.approx(0.020)
+    assert operators["aten::conv2d"].device_self_ms == 0
+    assert operators["aten::conv2d"].device_ms == pytest.approx(0.020)
+    assert operators["aten::addmm"].device_ms == pytest.approx(0.010)
+    assert operators["aten::item"].device_ms == pytest.approx(0.002)
+    assert operators["aten::conv2d"].self_ms == pytest.approx(0.005)
+    kernels = {row.name: (row.device_ms, row.layer, row.layer_count) for row in found.kernels}
+    assert kernels == {
+        "conv_kernel<float>": (pytest.approx(0.020), "conv", 1),
+        "gemm_kernel": (pytest.approx(0.010), "head", 1),
+        "other_stream": (pytest.approx(0.015), None, 0),
+    }
+    layers = {row.layer: (row.type, row.calls, row.cpu_ms, row.device_ms) for row in found.layers}
+    assert layers["conv"] == ("Conv2d", 1, pytest.approx(0.035), pytest.approx(0.020))
+    assert layers["head"] == ("Linear", 1, pytest.approx(0.030), pytest.approx(0.010))
+    assert layers[""] == ("Net", 1, pytest.approx(0.090), pytest.approx(0.032))
+
+
+def test_idle_time_waits_copies_and_launches_are_counted():
+    found = summary(GPU)
+    assert found.span_ms == pytest.approx(0.1)
+    assert found.device_idle_ratio == pytest.approx(1 - (20 + 20) / 100)  # kernels at 30–50 and, on two streams, 60–80
+    assert found.cpu_idle_ratio == pytest.approx(1 - (20 + 20 + 8) / 100)
+    assert (found.synchronisations, found.synchronisation_ms) == (1, pytest.approx(0.005))
+    assert (found.value_reads, found.launches, found.steps, found.events) == (1, 2, 1, len(GPU))
+    copies = {row.direction: (row.calls, row.bytes, row.device_ms) for row in found.copies}
+    assert copies == {"host to device": (1, 4096, pytest.approx(0.003)), "device to host": (1, 4, pytest.approx(0.002))}
+
+
+def test_two_devices_are_idle_on_average():
+    kernels = [event("k", 0, 100, KERNEL, device=0), event("k", 0, 50, KERNEL, device=1)]
+    assert summary(kernels).device_idle_ratio == pytest.approx(0.25)
+
+
+def test_the_layer_that_spent_most_in_a_kernel_comes_first():
+    found = summary([
+        event("a (Linear)", 0, 10, "user_annotation"), event("aten::mm", 1, 8, **ids_of(1)),
+        event("b.c (Linear)", 20, 10, "user_annotation"), event("aten::mm", 21, 8, **ids_of(2)),
+        event("gemm", 30, 5, KERNEL, **ids_of(1)), event("gemm", 40, 7, KERNEL, **ids_of(2)),
+    ])  # fmt: skip
+    assert found.kernels == (TracedKernel(name="gemm", calls=2, device_ms=0.012, layer="b.c", layer_count=2),)
+
+
+def test_categories_of_older_torch_are_known():
+    older = {"cpu_op": "Operator", "user_annotation": "user_annotation", LAUNCH: "Runtime", KERNEL: "Kernel", COPY: "Memcpy"}
+    renamed = [{**one, "cat": older.get(one.get("cat"), one.get("cat"))} for one in GPU]
+    assert summary(renamed) == summary(GPU)
+    assert set(KINDS.values()) == set(Kind) - {Kind.LAYER}
+
+
+def test_events_on_another_thread_are_in_no_layer():
+    found = summary([
+        event("a (Linear)", 0, 10, "user_annotation"), event("aten::mm", 1, 8, tid=2, **ids_of(1)), event("k", 2, 3, KERNEL, **ids_of(1))
+    ])  # fmt: skip
+    assert found.kernels[0].layer is None and found.layers[0].device_ms == 0
+
+
+def test_modules_that_torch_names_are_layers_and_python_calls_are_not():
+    found = summary([
+        event("nn.Module: Conv2d_0", 0, 10, "python_function"),
+        event("torch/nn/modules/module.py(1): _call", 0, 9, "python_function"),
+        event("aten::conv2d", 2, 4),
+    ])  # fmt: skip
+    assert [(row.layer, row.type) for row in found.layers] == [("Conv2d_0", "Conv2d")]
+
+
+def test_loading_data_is_told(tmp_path):
+    data = torch.utils.data.DataLoader(torch.zeros(4, 2), batch_size=2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as recorder:
+        batches = list(data)
+    recorder.export_chrome_trace(str(tmp_path / "a.json"))
+    found = read_trace(tmp_path / "a.json")
+    assert len(batches) == 2 and found.data_loading_ms > 0
+    assert "data loading" in str(found)
+
+
+def test_a_pair_of_beginning_and_end_is_an_event():
+    pairs = [("a", "B", 0), ("b", "B", 2), (None, "E", 5), (None, "E", 9), (None, "E", 9), ("never ended", "B", 20)]
+    found = summary([{"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts} for name, phase, ts in pairs])
+    assert [(row.name, row.self_ms) for row in found.operators] == [("a", pytest.approx(0.006)), ("b", pytest.approx(0.003))]
+    assert found.skipped == 1 and found.span_ms == pytest.approx(0.009)
+
+
+def test_a_list_of_events_without_categories_is_a_trace_too(tmp_path):
+    with torch.autograd.profiler.profile() as recorder:
+        torch.ones(3) @ torch.ones(3)
+    recorder.export_chrome_trace(str(tmp_path / "old.json"))
+    assert "aten::matmul" in by_name(read_trace(tmp_path / "old.json").operators)
+
+
+def trees(start=0, end=10_000, depth=3):
+    """Events on one thread, (name, start, length, children): each within the one around it, none over the next."""
+
+    @some.composite
+    def draw_tree(draw_one, low=start, high=end, left=depth):
+        cuts = sorted(draw_one(some.sets(some.integers(low, high), max_size=6 if high > low else 0)))
+        found = []
+        for begin, finish in zip(cuts[::2], cuts[1::2], strict=False):
+            name = draw_one(some.sampled_from("abcd"))
+            found.append((name, begin, finish - begin, draw_one(draw_tree(begin, finish, left - 1)) if left else []))
+        return found
+
+    return draw_tree()
+
+
+def flat(tree, *, is_again=False):
+    for name, start, length, children in tree:
+        again = len(children) == 1 and children[0][0] == name  # one call, dispatched again
+        yield name, start, length, length - sum(child[2] for child in children), is_again
+        yield from flat(children, is_again=again)
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees(), some.randoms(use_true_random=False), some.sampled_from([0.0, 1e9, 1.7e15]))
+def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, chance, epoch):
+    rows = list(flat(tree))
+    if not rows:
+        return
+    events = [event(name, epoch + row[0], row[1], **ids_of(number)) for number, (name, *row) in enumerate(rows, 1)]
+    chance.shuffle(events)
+    found = by_name(summary(events).operators)
+    for name in {row[0] for row in rows}:
+        mine = [row for row in rows if row[0] == name]
+        once = [row for row in mine if not row[4]]
+        assert found[name].calls == len(once)
+        assert found[name].total_ms == pytest.approx(sum(row[2] for row in once) / 1e3)
+        assert found[name].self_ms == pytest.approx(sum(row[3] for row in mine) / 1e3)
+
+
+def test_rounded_clocks_neither_lose_nor_invent_nesting():
+    found = by_name(summary([event("a", 0, 10.0), event("b", 4, 6.2), event("c", 9.9, 5), event("d", 12, 2.95)]).operators)
+    assert found["a"].self_ms == pytest.approx(0.004)  # b ends a little late and is in it
+    assert found["b"].self_ms == pytest.approx(0.0062)  # c begins a little early and is not
+    assert found["c"].self_ms == pytest.approx(0.0021)
+    twins = by_name(summary([event("outer", 0, 5), event("inner", 0, 5)]).operators)
+    assert (twins["outer"].self_ms, twins["inner"].self_ms) == (0, pytest.approx(0.005))
+
+
+@pytest.mark.parametrize("length", [None, -1, "12", True, [], 10**400, float("nan")])
+def test_an_event_without_a_sound_time_is_left_out_and_counted(length):
+    found = summary([event("aten::mm", 0, 5), event("aten::odd", 1, length)])
+    assert [row.name for row in found.operators] == ["aten::mm"]
+    assert found.skipped == 1 and "events without a sound time: 1" in str(found)
+
+
+def test_strange_events_are_passed_over():
+    odd = [
+        7, None, [], {"ph": "X"}, {"ph": "X", "name": "no category", "ts": "soon", "dur": 1}, {"ph": ["X"], "ts": 1},
+        {"ph": "X", "name": "listed", "cat": ["cpu_op"], "ts": 1, "dur": 2}, {"ph": "E", "ts": 4},
+        {"ph": "X", "name": None, "cat": "cpu_op", "pid": [1], "tid": {}, "ts": 1, "dur": 2, "args": 3},
+        event("aten::mm", 0, 5, **ids_of("12", -3)), event("k", 2, 2, KERNEL, **ids_of(1 << 80, 1.5, bytes="many")),
+    ]  # fmt: skip
+    found = summary(odd)
+    assert {row.name for row in found.operators} == {"aten::mm", "None"}
+    assert found.kernels[0].layer is None and found.events == len(odd)
+
+
+WHOLE = json.dumps({"schemaVersion": 1, "traceEvents": [event("aten::mm", n, 1) for n in range(40)], "traceName": "x"}).encode()
+DAMAGED = {
+    "empty": (b"", "is empty"),
+    "blank": (b" \n\t ", "is empty"),
+    "no JSON": (b"PK\x03\x04 not json", "is not JSON"),
+    "half": (WHOLE[: len(WHOLE) // 2], "was cut short after 1[0-9] events"),
+    "no end": (WHOLE[:-1], "was cut short after 40 events"),
+    "more after it": (WHOLE + b"{}", "is not JSON"),
+    "not UTF-8": (WHOLE.replace(b"aten::mm", b"aten\xff\xfe", 1), "is not JSON"),
+    "NaN": (b'{"traceEvents": [{"ph": "X", "dur": NaN}]}', "is not JSON"),
+    "a number": (b"12", "no trace"),
+    "another object": (b'{"model": {"traceEvents": 3}, "layers": [1, 2]}', "empty trace|no trace"),
+    "a list of numbers": (b"[1, 2, 3]", "no operator, annotation or kernel"),
+    "no events": (b'{"traceEvents": []}', "is an empty trace"),
+    "an empty list": (b"[]", "no trace"),
+    "only names": (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operator, annotation or kernel"),
+    "deep": (b'{"a": ' + b"[" * 100_000, "nests values more than 200 deep"),
+    "deep event": (
+        b'{"traceEvents": [{"args": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}]}",
+        "nests values more than 200 deep",
+    ),
+    "half gzip": (gzip.compress(random.Random(0).randbytes(99) + WHOLE)[:200], "was cut short|is not JSON"),
+    "half gzip of JSON": (gzip.compress(WHOLE)[:-20], "was cut short: its gzip data"),
+    "damaged gzip": (gzip.compress(WHOLE)[:30] + b"\xff" * 40 + gzip.compress(WHOLE)[70:], "is a damaged gzip file"),
+    "gzip and more": (gzip.compress(WHOLE) + b"more", "is a damaged gzip file"),
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_file_ends_in_one_sentence(tmp_path, content, reason):
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=rf"^bad\.json.*({reason})") as caught:
+        read_trace(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+def test_a_missing_file_and_a_folder_without_traces_and_a_false_ending_are_told(tmp_path):
+    with pytest.raises(FileError, match=r"Cannot read none\.json: No such file"):
+        read_trace(tmp_path / "none.json")
+    (tmp_path / "settings.json").write_text("{}")
+    with pytest.raises(FileError, match="a folder without a trace"):
+        read_trace(tmp_path)
+    (tmp_path / "plain.json.gz").write_bytes(WHOLE)
+    with pytest.raises(FileError, match="is no gzip file although its name says so"):
+        read_trace(tmp_path / "plain.json.gz")
+
+
+def test_a_list_of_events_may_lack_its_last_bracket(tmp_path):
+    events = [event("aten::mm", n, 1) for n in range(3)]
+    for number, ending in enumerate(["]", "", ",", "\n,\n"]):
+        (tmp_path / f"{number}.json").write_text(json.dumps(events)[:-1] + ending)
+        assert read_trace(tmp_path / f"{number}.json").operators[0].calls == 3
+    (tmp_path / "cut.json").write_text(json.dumps(events)[:-2])
+    with pytest.raises(FileError, match="was cut short after 2 events"):
+        read_trace(tmp_path / "cut.json")
+
+
+def test_numbers_beyond_64_bits_a_byte_order_mark_and_split_pieces_are_read(tmp_path, monkeypatch):
+    events = [event("aten::mm", 5, 3, Addr=2**64 - 1, text='a "quoted" \\ [[[{'), event("k", 6, 1, KERNEL, bandwidth=1e300)]
+    path = written(tmp_path / "a.json", events)
+    path.write_bytes(b"\xef\xbb\xbf \n" + path.read_bytes().replace(b"1e+300", b"1e999"))
+    expected = summary(events).model_copy(update={"name": "a.json"})
+    assert read_trace(path) == expected
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 7)
+    assert read_trace(path) == expected
+
+
+json_values = some.recursive(
+    some.integers() | some.text('[]{}"\\ab\n'), lambda inner: some.lists(inner) | some.dictionaries(some.text('"[\\'), inner)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(json_values, some.integers(1, 9))
+def test_nesting_is_counted_as_json_means_it(value, size):
+    def depth_of(one):
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else None
+        return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+    text = json.dumps(value).encode()
+    depth = reading._Depth()
+    deepest = max(depth.deepest_of(text[place : place + size]) for place in range(0, len(text), size))
+    assert deepest == depth_of(value) and depth.now == 0 and not depth.is_in_string
+
+
+def test_a_gzip_bomb_stays_small(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "MOST_BYTES_WITHOUT_AN_EVENT", 8 << 20)
+    for name, content in {"spaces": b" ", "string": b"x"}.items():
+        with gzip.open(tmp_path / "bomb.json.gz", "wb", compresslevel=1) as file:
+            file.write(b'{"a": "' if name == "string" else b"")
+            for _ in range(20):
+                file.write(content * (1 << 20))
+        tracemalloc.start()
+        with pytest.raises(FileError, match="goes on for 8 MiB without an event"):
+            read_trace(tmp_path / "bomb.json.gz")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4 << 20
+
+
+def test_names_and_events_without_number_are_stopped(tmp_path, monkeypatch):
+    path = written(tmp_path / "many.json", [event(f"op {n}", n, 1) for n in range(30)])
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_NAMES", 20)
+    with pytest.raises(FileError, match=r"many\.json holds more than 20 different names"):
+        read_trace(path)
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_NAMES", 99)
+    monkeypatch.setattr("paifuser_lab.profiler.traces.events.MOST_EVENTS", 20)
+    with pytest.raises(FileError, match=r"many\.json holds more than 20 events"):
+        read_trace(path)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak of memory")
+def test_a_large_trace_is_read_in_a_fraction_of_its_size(tmp_path):
+    path, count = tmp_path / "large.json", 100_000
+    args = {"Input Dims": [[2, 3, 8, 8]] * 6, "Input type": ["float"] * 6, "Input Strides": [[192, 64, 8, 1]] * 6}
+    with path.open("w") as file:
+        file.write('{"traceEvents": [\n')
+        for number in range(count):
+            one = json.dumps(event(f"aten::op{number % 50}", 10 * number, 9, **args, **ids_of(number + 1)))
+            file.write(one + (",\n" if number + 1 < count else "\n]}"))
+    small = written(tmp_path / "small.json", GPU)  # read first, so that what is loaded once does not count
+    code = (
+        "import re, sys\nfrom pathlib import Path\nfrom paifuser_lab.profiler import read_trace\n"
+        "def kib(what):\n    return int(re.search(what + r':\\s*(\\d+) kB', Path('/proc/self/status').read_text())[1])\n"
+        "read_trace(sys.argv[2])\nbefore = kib('VmRSS')\nfound = read_trace(sys.argv[1])\n"
+        "print(found.events, len(found.operators), 1024 * (kib('VmHWM') - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path), str(small)], capture_output=True, text=True, check=True)
+    events, operators, peak_bytes = map(int, done.stdout.split())
+    assert (events, operators) == (count, 50)
+    assert peak_bytes < path.stat().st_size / 2
+
+
+def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
+    told = []
+
+    class Shown:
+        def __init__(self, what, total):
+            told.extend([what, total])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+        def advance(self, count=1, doing=""):
+            told.append(count)
+
+    monkeypatch.setattr(reading, "progress", Shown)
+    monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
+    for content in (WHOLE, gzip.compress(WHOLE)):
+        told.clear()
+        (tmp_path / "a.json").write_bytes(content)
+        read_trace(tmp_path / "a.json")
+        assert told[:2] == ["Reading a.json", len(content)] and sum(told[2:]) == len(content) and len(told) > 3
+
+
+def test_a_summary_is_read_without_any_viewer(tmp_path):
+    found = summary(GPU)
+    text = str(found)
+    for part in ("device idle: 60%", "waiting for the device: 1 call, 0.005 ms", "copies, host to device: 1 of 4.1 kB in all",
+                 "values read back: 1", "aten::cudnn_convolution", "conv (Conv2d)", "gemm_kernel"):  # fmt: skip
+        assert part in text
+    assert repr(found) == "TraceSummary(made up: 5 operators, 3 kernels, 3 layers)"
+    assert list(found.frame.columns) == ["calls", "self_ms", "total_ms", "device_self_ms", "device_ms"]
+    assert found.frame.loc["aten::addmm", "self_ms"] == pytest.approx(0.020)
+    assert list(found.frame["self_ms"]) == sorted(found.frame["self_ms"], reverse=True)
+    found.save(tmp_path / "a.json")
+    assert Record.load(tmp_path / "a.json") == found
+
+
+def test_names_from_a_file_are_escaped_and_clipped():
+    name = "<img src=x onerror=alert(1)>" + "y" * 900
+    found = summary([event(name, 0, 5), event("k\n<b>", 1, 2, KERNEL), event('"><b> (Net)', 0, 6, "user_annotation")])
+    shown = found._repr_html_()
+    assert "<img" not in shown and "<b>k" not in shown and '"><b>' not in shown
+    assert max(map(len, str(found).splitlines())) < 130 and "\nk\n" not in str(found)
+    assert "currentColor" in shown and not re.search(r"#[0-9a-f]{3,6}\b|rgb", shown)
+
+
+def test_only_the_first_rows_are_shown():
+    found = summary([event(f"aten::op{n}", 10 * n, n + 1) for n in range(40)])
+    assert "(the first 15 of 40)" in str(found) and "aten::op39" in str(found) and "aten::op9 " not in str(found)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("events", [GPU, [event("aten::$mm$", 0, 5)], [event("only (Net)", 0, 5, "user_annotation")]])
+def test_a_summary_is_drawn(events, dark):
+    drawing = draw(summary(events).model_copy(update={"name": "a $^ b"}), dark=dark)
+    assert drawing.png().startswith(b"\x89PNG")
+    assert drawing.get_figwidth() == 7
+
+
+def test_a_drawing_of_a_device_shows_who_started_its_work():
+    labels = [text.get_text() for text in draw(summary(GPU)).axes[0].texts]
+    assert "device: 40% in kernels, 60% idle" in labels and "main thread: 48% in operators, 52% outside" in labels
+    bars = [label for label in labels if " · " in label]
+    assert bars[0].startswith("aten::cudnn_convolution · 0.02 ms")
+
+
+def test_a_summary_needs_no_operators():
+    empty = TraceSummary(name="a", span_ms=1.0, events=1)
+    assert empty.frame.empty and str(empty) == "a · 1 ms · 1 events"
+    assert TracedOperator(name="x", calls=1, self_ms=1, total_ms=1).device_ms == 0

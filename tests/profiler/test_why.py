@@ -1,0 +1,393 @@
+"""Why a layer is not faster: each reason from a profile made by hand, each step one that a recipe takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab import Profile
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.profiler import explain
+from paifuser_lab.records import Alternative, Ceiling, Explanation, LayerProfile, OperatorProfile, Reason
+from tests.support.models import Small, images
+
+LAYOUT: dict[str, dict[str, Any]] = {"layout": {}}
+BF16: dict[str, dict[str, Any]] = {"precision": {"default": "bf16"}}
+BACKEND = {"backend": {"name": "onnxruntime"}}
+
+
+def row(layer: str, kind: str = "Conv2d", ms: float = 1.0, **facts: Any) -> LayerProfile:
+    """A layer that takes some ms; what it is bound by is computing, at half of its roof, unless told otherwise."""
+    usual = {
+        "calls": 1, "self_ms": ms, "total_ms": ms, "share": ms / 10, "flops": int(ms * 5e7), "macs": int(ms * 25e6),
+        "read_bytes": int(ms * 1e5), "written_bytes": int(ms * 1e5), "roof_ms": ms / 2, "verdict": "compute", "dtype": "float32",
+        "output_shapes": ((1, 16, 8, 8),), "operators": (operator("convolution", ms),),
+    }  # fmt: skip
+    return LayerProfile(layer=layer, kind=kind, **(usual | facts))
+
+
+def operator(name: str, ms: float, calls: int = 1, **facts: int) -> OperatorProfile:
+    return OperatorProfile(name=name, calls=calls, ms=ms, **facts)
+
+
+def profile(*rows: LayerProfile, **facts: Any) -> Profile:
+    """A model with these layers, that takes 10 ms."""
+    whole = row("", "Model", 0.0, total_ms=10.0, share=1.0, operators=(), verdict=None, flops=0, macs=0, roof_ms=0.0)
+    usual: dict[str, Any] = {
+        "workload": "model", "machine": "a machine", "threads": 1, "vector_width": 16, "latency_ms": 10.0,
+        "latency_spread_ms": (9.9, 10.1), "rounds_ms": (10.0,), "slowdown_while_profiling": 0.1, "watching_us": 1.0,
+        "call_us": 1.0, "operator_us": 1.0, "layers": (*([] if rows and not rows[0].layer else [whole]), *rows),
+        "ceiling": Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0),
+    }  # fmt: skip
+    return Profile(**(usual | facts))
+
+
+def told(found: Explanation) -> str:
+    return "\n".join(str(reason) for reason in found.reasons)
+
+
+def only(found: Explanation, topic: str) -> Reason:
+    ones = [reason for reason in found.reasons if reason.topic == topic]
+    assert len(ones) == 1, f"{topic!r} is told {len(ones)} times: {told(found)}"
+    return ones[0]
+
+
+def topics(found: Explanation) -> list[str]:
+    return [reason.topic for reason in found.reasons]
+
+
+def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
+    found = explain(profile(row("conv")), "conv")
+    assert topics(found) == ["roof"] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in told(found)
+    assert (found.ms, found.share, found.steps) == (1.0, 0.1, ())
+    assert "the device" in told(explain(profile(row("conv"), device="cuda:0"), "conv"))
+
+
+def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
+    busy = Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0, warnings=("fp32: 1 thread had 0.40 cores",))
+    seen = profile(row("conv"), ceiling=busy)
+    note = "measured on a busy machine, may be too low"
+    assert f"what 1 thread can do here ({note})" in told(explain(seen, "conv"))
+    assert note in seen.accuracy and note in str(seen) and note in seen._repr_html_()
+    assert note not in told(explain(profile(row("conv")), "conv")) + profile(row("conv")).accuracy
+
+
+def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
+    near = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
+    assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in told(explain(profile(near), "norm"))
+    cached = near.model_copy(update={"roof_ms": 2.0})
+    assert "200% of what 1 thread can do here; more than memory gives" in told(explain(profile(cached), "norm"))
+
+
+def test_work_too_small_for_its_calls_says_so_and_advises_an_engine() -> None:
+    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001, operators=(operator("add", 0.2, 7),))
+    reason = only(explain(profile(small), "add"), "overhead")
+    assert "0.8 of 1 ms are spent around its 7 operator calls" in reason.sentence
+    assert (reason.step, reason.saves_ms, reason.basis) == (BACKEND, 0.8, "estimated")
+    on_device = only(explain(profile(small, device="cuda:0"), "add"), "overhead")
+    assert on_device.step == {"backend": {"name": "inductor"}}
+
+
+SLOW = row("pool", "MaxPool2d", 8.0, verdict="memory", roof_ms=0.4, overhead_ms=0.01, operators=(operator("max_pool2d", 8.0),))
+
+
+def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> None:
+    found = explain(profile(row("conv", ms=2.0), SLOW), "pool")
+    reason = only(found, "slow path")
+    assert "max_pool2d" in reason.sentence and "5.0% of what" in reason.sentence
+    assert "4.0 times the model's middle convolution" in reason.sentence
+    assert "roof" not in topics(found), "it is bound by neither"
+
+
+def test_a_slow_path_cheaper_than_the_convolutions_is_not_measured_by_them() -> None:
+    assert "convolution" not in only(explain(profile(row("conv", ms=20.0), SLOW), "pool"), "slow path").sentence
+
+
+def test_a_handful_of_tiny_operators_is_no_slow_path() -> None:
+    tiny = row(
+        "experts", "Experts", 0.1, verdict="overhead", roof_ms=0.001, overhead_ms=0.03, operators=(operator("index", 0.1, 20),)
+    )
+    found = explain(profile(tiny), "experts")
+    assert topics(found) == ["overhead"], "what its operators need to set themselves up is the cost of calling them"
+
+
+@pytest.mark.parametrize(("there", "said"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")])
+def test_what_was_tried_on_a_layer_is_told(there: float, said: str) -> None:
+    tried = row("conv", ms=4.0, alternatives=(Alternative(step=LAYOUT, here_ms=1.0, there_ms=there),))
+    reason = only(explain(profile(tried), "conv"), "layout")
+    assert said in reason.sentence
+    assert (reason.step, reason.saves_ms, reason.basis) == ((LAYOUT, 2.0, "measured") if there == 0.5 else (None, None, None))
+
+
+def normalised(**facts: Any) -> tuple[LayerProfile, LayerProfile]:
+    norm = row("norm", "BatchNorm2d", verdict="memory", macs=0, reads_from=("conv",), **facts)
+    return row("conv", ms=2.0), norm
+
+
+def test_a_batch_norm_behind_a_convolution_can_be_folded() -> None:
+    reason = only(explain(profile(*normalised()), "norm"), "folding")
+    assert (reason.step, reason.saves_ms, reason.basis) == ({"fold": {}}, 1.0, "estimated") and "'conv'" in reason.sentence
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (*normalised(), row("other", reads_from=("conv",))),
+        (row("conv", calls=2), normalised(calls=2)[1]),
+        (row("conv", "ReLU"), normalised()[1]),
+        (row("conv"), normalised()[1].model_copy(update={"reads_from": ("conv", "other")})),
+        (row("conv"), normalised()[1].model_copy(update={"kind": "LayerNorm"})),
+    ],
+    ids=["read elsewhere", "called twice", "behind a relu", "reads two", "no batch-norm"],
+)
+def test_a_norm_that_cannot_be_folded_is_not_advised_to_be(rows: tuple[LayerProfile, ...]) -> None:
+    assert "folding" not in topics(explain(profile(*rows), "norm"))
+
+
+def activation(**facts: Any) -> LayerProfile:
+    relu = operator("relu", 1.0, flops=25_000, read_bytes=100_000, written_bytes=100_000)
+    return row("relu", "ReLU", verdict="memory", macs=0, flops=25_000, reads_from=("conv",), operators=(relu,), **facts)
+
+
+def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
+    reason = only(explain(profile(row("conv"), activation()), "relu"), "fusion")
+    assert "reads and writes 200 kB" in reason.sentence and "fused with 'conv'" in reason.sentence
+    assert (reason.step, reason.saves_ms, reason.basis) == ({"fuse": {}}, 1.0, "estimated")
+
+
+def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
+    add = operator("add", 0.4, flops=25_000, read_bytes=200_000, written_bytes=100_000)
+    block = row("block", "Block", 0.5, verdict="memory", operators=(add, operator("view", 0.1)), macs=0)
+    reason = explain(profile(block, row("block.conv"), row("head")), "block").advising("backend")
+    assert (reason.topic, reason.saves_ms) == ("fusion", 0.4)
+
+
+def test_savings_of_several_steps_are_said_to_overlap() -> None:
+    assert "overlap" in topics(explain(profile(*normalised(), activation().model_copy(update={"reads_from": ("norm",)}))))
+    assert "overlap" not in topics(explain(profile(*normalised())))
+
+
+def test_two_sources_or_real_work_are_no_matter_of_fusion() -> None:
+    two = activation().model_copy(update={"reads_from": ("conv", "skip")})
+    assert "fusion" not in topics(explain(profile(row("conv"), two), "relu"))
+    assert "fusion" not in topics(explain(profile(row("conv"), row("next", reads_from=("conv",))), "next"))
+
+
+def test_copies_in_and_around_a_layer_are_told() -> None:
+    whole = row("", "Model", 1.0, total_ms=10.0, operators=(operator("clone", 0.5),), verdict="memory")
+    copying = row("conv", ms=2.0, operators=(operator("convolution", 1.5), operator("_to_copy", 0.5)))
+    sentences = [reason.sentence for reason in explain(profile(whole, copying), "conv").reasons if reason.topic == "conversion"]
+    assert len(sentences) == 2 and "copies in it (_to_copy)" in sentences[0] and "copies around it (clone)" in sentences[1]
+
+
+def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None:
+    before, after = row("one", is_channels_last=True), row("two", reads_from=("one",))
+    assert only(explain(profile(before, after), "two"), "conversion").step == LAYOUT
+    pixel = after.model_copy(update={"output_shapes": ((1, 16, 1, 1),)})
+    assert "conversion" not in topics(explain(profile(before, pixel), "two"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "output", "said"),
+    [
+        ("Conv2d", (24, 8, 3, 3), (1, 24, 8, 8), "24 output channels are no multiple of 16, the hardware's step: 25.0% of"),
+        ("Linear", (10, 8), (1, 10), "10 output channels"),
+        ("ConvTranspose2d", (32, 12, 2, 2), (1, 12, 8, 8), "12 output channels"),
+        ("ConvTranspose2d", (12, 32, 2, 2), (1, 32, 8, 8), None),
+        ("Conv2d", (32, 8, 3, 3), (1, 32, 8, 8), None),
+    ],
+)
+def test_channels_off_the_hardwares_step_are_told(
+    kind: str, shape: tuple[int, ...], output: tuple[int, ...], said: str | None
+) -> None:
+    found = explain(profile(row("layer", kind, weight_shape=shape, output_shapes=(output,))), "layer")
+    assert ("width" in topics(found)) == (said is not None)
+    assert said is None or said in only(found, "width").sentence
+
+
+FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_gbs=10.0)
+
+
+def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
+    reason = only(explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "number format")
+    assert (reason.step, reason.saves_ms, reason.basis) == (BF16, 0.75, "estimated") and "4.0 × faster in bf16" in reason.sentence
+    assert "number format" not in topics(explain(profile(row("linear", "Linear")), "linear"))
+    halved = row("linear", "Linear", dtype="bfloat16")
+    assert "number format" not in topics(explain(profile(halved, ceiling=FAST_BF16), "linear"))
+
+
+def test_what_was_tried_is_not_estimated_too() -> None:
+    tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
+    assert "no help" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "number format").sentence
+
+
+# What has parts is the sum over them.
+
+
+def alternative(here: float, there: float) -> tuple[Alternative, ...]:
+    return (Alternative(step=LAYOUT, here_ms=here, there_ms=there),)
+
+
+def test_a_step_is_worth_what_it_saves_in_all_layers_less_what_it_costs() -> None:
+    rows = (
+        row("a", ms=4.0, alternatives=alternative(1.0, 0.5)),
+        row("b", ms=2.0, alternatives=alternative(1.0, 0.75)),
+        row("c", ms=1.0, alternatives=alternative(1.0, 1.5)),
+    )
+    reason = explain(profile(*rows)).advising("layout")
+    assert reason.saves_ms == pytest.approx(2.0 + 0.5 - 0.5) and reason.basis == "measured"
+    assert "2 layers ('a' 2, 'b' 0.5 ms), less 0.5 ms that it would cost others" in reason.sentence
+
+
+def test_a_step_that_costs_more_than_it_saves_is_told_and_not_advised() -> None:
+    rows = (row("a", alternatives=alternative(1.0, 0.5)), row("b", ms=4.0, alternatives=alternative(1.0, 2.0)))
+    found = explain(profile(*rows))
+    assert found.advising("layout").saves_ms == pytest.approx(-3.5) and "costs about 3.5 ms" in told(found)
+    assert LAYOUT not in found.steps
+
+
+def test_a_layer_counts_once_for_a_step_however_many_reasons_there_are() -> None:
+    both = activation(overhead_ms=0.3).model_copy(update={"kind": "Softplus"})
+    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001)
+    reason = explain(profile(row("conv"), both, small)).advising("backend")
+    assert reason.saves_ms == pytest.approx(1.0 + 0.8) and reason.topic == "fusion and overhead"
+
+
+def test_what_was_measured_counts_before_what_is_estimated() -> None:
+    measured = row("conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=2.0),))
+    estimated = row("linear", "Linear", ms=4.0)
+    reason = explain(profile(measured, estimated, ceiling=FAST_BF16)).advising("precision")
+    assert reason.saves_ms == pytest.approx(3.0 - 4.0) and reason.basis == "estimated"
+
+
+def test_the_whole_says_where_its_time_goes_and_the_best_step_first() -> None:
+    found = explain(profile(*normalised(), activation().model_copy(update={"self_ms": 3.0, "reads_from": ("norm",)})))
+    assert topics(found)[0] == "where" and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in found.reasons[0].sentence
+    assert found.steps == (BACKEND, {"fold": {}})
+    assert found.frame["topic"].tolist() == topics(found) and found.ms == 10.0
+
+
+def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
+    rows = (
+        *normalised(), activation().model_copy(update={"reads_from": ("norm",)}), SLOW, row("linear", "Linear"),
+        row("tried", alternatives=(*alternative(1.0, 0.5), Alternative(step=BF16, here_ms=1.0, there_ms=0.1))),
+        row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001),
+    )  # fmt: skip
+    made = profile(*rows, ceiling=FAST_BF16)
+    steps = [step for one in made for step in explain(made, one.layer).steps]
+    assert {next(iter(step)) for step in steps} == {"fold", "backend", "layout", "precision"}
+    for step in steps:
+        assert len(lab.Recipe([step])) == 1
+
+
+# Names and baselines.
+
+
+def test_an_unknown_layer_names_those_near_it() -> None:
+    made = profile(row("layer1.conv1"), row("layer1.conv2"))
+    with pytest.raises(MeasureError, match=r"No layer 'conv1' ran in model; did you mean layer1\.conv1\?"):
+        explain(made, "conv1")
+    with pytest.raises(MeasureError, match=r"No layer 'nothing' ran in model\."):
+        explain(made, "nothing")
+
+
+def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
+    engine = profile(row("", "OnnxEngine", 5.0), workload="fast")
+    with pytest.raises(MeasureError, match="fast is run whole by OnnxEngine, so that 'conv' cannot be seen in it"):
+        explain(engine, "conv", against=profile(row("conv")))
+
+
+def against(before: LayerProfile, after: LayerProfile, **facts: Any) -> list[Reason]:
+    found = explain(profile(after, **facts), after.layer, against=profile(before, **facts))
+    return [reason for reason in found.reasons if reason.topic in ("change", "not faster")]
+
+
+CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"ms": 4.0}, {"ms": 2.0}, "It took 4 ms and takes 2 ms now: 2.00 × faster."),
+    ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
+    ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
+    ({"ms": 2.0, "total_spread_ms": (1.0, 3.0)}, {"ms": 1.5}, "by as much: no difference beyond the noise."),
+    ({"ms": 2.0, "kind": "BatchNorm2d"}, {"ms": 0.1, "kind": "Identity"}, "It is gone, and its 2 ms with it: a BatchNorm2d before"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "said"), CHANGES)
+def test_what_a_change_did_is_told(before: dict[str, Any], after: dict[str, Any], said: str) -> None:
+    assert said in against(row("layer", **before), row("layer", **after))[0].sentence
+
+
+def test_a_layer_that_was_not_there_is_new() -> None:
+    found = explain(profile(row("new")), "new", against=profile(row("old")))
+    assert found.reasons[0].sentence == "It was not there before."
+
+
+WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({}, {"dtype": "bfloat16"}, "This machine computes 400 GFLOP/s in bfloat16 and 100 in float32."),
+    ({}, {"operators": (operator("_to_copy", 0.5),)}, "0.5 ms more than before go into copies"),
+    ({}, {"verdict": "overhead", "overhead_ms": 0.9}, "0.9 of its own 1 ms are the cost of calling, which the change did not touch."),
+    ({"verdict": "memory"}, {"verdict": "memory"}, "It is bound by memory, and moves as many bytes as before."),
+    ({}, {}, "It is bound by computing, and computes as much as before in the same number format."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "said"), WHY_NOT)
+def test_what_kept_a_layer_from_getting_faster_is_told(before: dict[str, Any], after: dict[str, Any], said: str) -> None:
+    found = against(row("layer", **before), row("layer", **after), ceiling=FAST_BF16)
+    assert said in "\n".join(reason.sentence for reason in found if reason.topic == "not faster")
+
+
+def test_a_layer_that_got_faster_is_asked_for_no_excuse() -> None:
+    assert [one.topic for one in against(row("layer", ms=4.0), row("layer", ms=1.0))] == ["change"]
+
+
+# The record.
+
+
+def test_an_explanation_reads_well_everywhere_and_lets_no_html_through() -> None:
+    found = explain(profile(row("<b>", "Conv<2d>", alternatives=alternative(1.0, 0.5))), "<b>")
+    assert str(found).startswith(
+        "<b> (Conv<2d>): 1 ms, 10.0% of the time\n· "
+    ) and "→ layout saves about 0.5 ms (measured)" in str(found)
+    assert "<b>: 2" in repr(found) and "&lt;b&gt; (Conv&lt;2d&gt;)" in found._repr_html_()
+    assert Explanation.model_validate_json(found.model_dump_json()) == found
+    with pytest.raises(KeyError, match="nothing here advises 'fold'; advised: layout"):
+        found.advising("fold")
+
+
+# What the model has already.
+
+
+@pytest.mark.parametrize(
+    ("applied", "is_advised"),
+    [
+        (({"backend": {"name": "onnxruntime"}},), False),
+        (({"backend": {"name": "inductor", "freeze": True}},), False),
+        (({"backend": {"name": "eager", "threads": 1}},), True),
+        (({"layout": {}},), True),
+        ((), True),
+    ],
+)
+def test_no_engine_is_advised_where_one_runs(applied: tuple[dict[str, dict[str, Any]], ...], is_advised: bool) -> None:
+    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001, operators=(operator("add", 0.2, 7),))
+    reason = only(explain(profile(small, applied=applied), "add"), "overhead")
+    assert (reason.step == BACKEND, reason.saves_ms == 0.8, bool(reason.advice)) == (is_advised,) * 3
+    assert "7 operator calls" in reason.sentence, "the fact stays"
+
+
+def test_what_was_measured_to_help_is_not_advised_again_with_the_options_that_it_has() -> None:
+    tried = row("conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=0.5),))
+    done = {"precision": {"default": "bf16", "layers": {"head": "fp32"}}}
+    assert explain(profile(tried, applied=({"precision": {"layers": {"head": "bf16"}}},))).steps == (BF16,)
+    found = explain(profile(tried, applied=(done,)))
+    assert found.steps == () and "bf16" not in "".join(map(repr, found.steps))
+
+
+def test_a_variant_s_profile_knows_what_was_applied() -> None:
+    work = lab.Workload(Small(), images())
+    recipe = lab.Recipe(["fold", {"precision": {"default": "bf16"}}])
+    assert lab.profile(lab.apply(work, recipe), runs=1).applied == ({"fold": {}}, BF16)
+    assert lab.profile(work, runs=1).applied == ()
+    engine = explain(lab.profile(lab.apply(work, lab.Recipe([BACKEND])), runs=1))
+    assert not [step for step in engine.steps if "backend" in step]

@@ -1,0 +1,231 @@
+"""What fewer channels would cost, told before the cut: what Python and the page predict is what the cut model has."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab._assets import asset
+from paifuser_lab.bench.prune_zoo import architectures
+from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
+from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record
+from paifuser_lab.widgets.wire import packed
+from tests.support.models import Small, images
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+ATTENTIVE = ("attention, packed", "language model, tied")  # whose products of two activations count in proportion
+TRIED = ("residual", "dense", "C2f by chunk", "depthwise", "groups", "flattened", *ATTENTIVE)
+
+
+def cost_of(work):
+    return cut_cost(work.model, couple(work.model, work.inputs), lab.profile(work, runs=1, seconds=0.01, threads=1))
+
+
+def some_removed(cost, seed=0):
+    drawn = random.Random(seed)
+    free = [group for group in cost.groups if group.pinned is None and group.width > 1]
+    return {group.layers[0]: drawn.choice([0.2, 0.5, 0.75]) for group in free}
+
+
+@pytest.fixture(scope="module")
+def cost():
+    work = next(one for one in architectures() if one.name == "residual").workload()
+    return cost_of(work)
+
+
+@pytest.mark.parametrize("architecture", [one for one in architectures() if one.name in TRIED], ids=lambda one: one.name)
+def test_what_is_predicted_is_what_the_cut_model_has(architecture):
+    work = architecture.workload()
+    cost = cost_of(work)
+    removed = some_removed(cost)
+    variant = lab.apply(work, lab.Recipe([{"prune": {"layers": removed, "importance": "magnitude"}}]))
+    whole, foretold = cost.predict(cost.full), cost.predict(cost.widths(removed))
+    after = lab.profile(variant, runs=1, seconds=0.01, threads=1)
+    assert whole.parameters == sum(weight.numel() for weight in work.model.parameters())
+    assert foretold.parameters == sum(weight.numel() for weight in variant.module.parameters()) < whole.parameters
+    assert foretold.flops == pytest.approx(2 * after.root.total_macs, rel=0.05 if architecture.name in ATTENTIVE else 1e-9)
+    assert foretold.latency_ms < whole.latency_ms == cost.latency_ms
+
+
+def test_all_that_are_tried_are_there():
+    assert {*TRIED} <= {one.name for one in architectures()}
+
+
+def test_a_named_layer_keeps_what_the_step_keeps_and_of_two_of_a_group_the_later_counts(cost):
+    group = next(one for one in cost.groups if len(one.layers) > 3 and one.pinned is None)
+    first, other = group.layers[0], group.layers[-1]
+    place = cost.groups.index(group)
+    assert cost.widths({first: 0.5})[place] == group.width // 2
+    assert cost.widths({first: 0.5, other: 0.25})[place] == round(group.width * 0.75)
+    assert cost.widths({other: 0.25, first: 0.5})[place] == group.width // 2
+    assert cost.widths({first: 0.9999})[place] == 1, "one stays"
+    assert cost.widths({"nobody": 0.5}) == cost.full
+
+
+def test_what_is_pinned_keeps_all(cost):
+    pinned = next(group for group in cost.groups if group.pinned)
+    assert cost.widths(dict.fromkeys(pinned.layers, 0.5)) == cost.full
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_fewer_units_never_cost_more(cost, data):
+    few = [data.draw(st.integers(1, width)) for width in cost.full]
+    more = [data.draw(st.integers(count, width)) for count, width in zip(few, cost.full, strict=True)]
+    for less, greater in zip(cost.predict(few), cost.predict(more), strict=True):
+        assert less <= greater * (1 + 1e-12)
+
+
+def by_hand(stairs=(), lengths=(0,), ms=8.0):
+    """One layer of 8 channels that read 4 others, and 2 ms beside it."""
+    members = (Member(layer="a", parameter="weight", dimension=0, kind="rows"),)
+    groups = (ChannelGroup(name="a", width=8, unit=1, members=members),)
+    sizes = (Length(fixed=0, terms=((0, 1),)), Length(fixed=4, terms=((0, 2),)))
+    layer = CutLayer(layer="a", flops=800, ms=ms, lengths=lengths, stairs=stairs)
+    return CutCost(
+        workload="w", groups=groups, lengths=sizes, weights=(CutWeights(times=3, lengths=(0, 1)),), layers=(layer,),
+        other_parameters=7, other_flops=100, latency_ms=ms + 2,
+    )  # fmt: skip
+
+
+def test_the_arithmetic_is_this():
+    assert by_hand().predict((8,)) == (7 + 3 * 8 * 20, 900, 10.0)
+    assert by_hand().predict((4,)) == (7 + 3 * 4 * 12, 500, 6.0)
+    assert by_hand(lengths=(0, 1)).predict((4,)).flops == pytest.approx(100 + 800 * 0.5 * 12 / 20)
+
+
+def test_measured_stairs_take_the_place_of_the_proportion():
+    stairs = ((1.0, 4.0), (4.0, 4.0), (8.0, 16.0))
+    cost = by_hand().with_stairs({"a": stairs})
+    assert [cost.predict((width,)).latency_ms for width in (8, 6, 4, 1)] == pytest.approx([10.0, 2 + 8 * 10 / 16, 4.0, 4.0])
+    assert cost.predict((6,)).flops == by_hand().predict((6,)).flops, "arithmetic has no stairs"
+    assert by_hand().with_stairs({"b": stairs}) == by_hand()
+
+
+def test_a_time_is_never_below_nothing():
+    assert by_hand(ms=8.0).model_copy(update={"latency_ms": 1.0}).predict((1,)).latency_ms == 0
+
+
+def test_a_cost_survives_a_file_and_tells_what_it_counts(cost, tmp_path):
+    assert Record.load(cost.save(tmp_path / "cost.json")) == cost
+    assert "parameters" in repr(cost) and "groups of channels" in cost.title
+
+
+def test_it_is_sent_in_few_bytes(cost):
+    data = packed(cost)
+    sizes = [
+        len(one)
+        for value in data.values()
+        for one in (value.values() if isinstance(value, dict) else [value])
+        if isinstance(one, bytes)
+    ]
+    assert sum(sizes) < 40 * len(cost.layers) + 60 * len(cost.lengths) + 20 * len(cost.weights)
+
+
+# The page.
+
+
+def node():
+    """Playwright brings a Node; without it one that is installed."""
+    try:
+        import playwright
+    except ImportError:
+        return shutil.which("node")
+    own = Path(playwright.__file__).parent / "driver" / "node"
+    return str(own) if own.exists() else shutil.which("node")
+
+
+HARNESS = """
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+const [folder, path] = process.argv.slice(2);
+const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling_table.js`));
+const { unpackedCutCost, widthsAfter, foretold } = await import(pathToFileURL(`${folder}/cut_cost.js`));
+const revived = (key, value) => {
+  if (typeof value !== "object" || value === null || !("base64" in value)) return value;
+  const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));
+  return new DataView(bytes.buffer);
+};
+const given = JSON.parse(readFileSync(path, "utf8"), revived);
+const cost = unpackedCutCost(given.cost, unpackedCoupling(given.coupling));
+const answer = given.removed.map((removed) => {
+  const widths = widthsAfter(cost, removed);
+  return [widths, Object.values(foretold(cost, widths))];
+});
+console.log(JSON.stringify(answer));
+"""
+
+
+def on_the_page(cost, coupling, removed, folder):
+    """What the page's module answers, for each of several cuts."""
+    program = node()
+    if program is None:
+        assert "browser" not in os.environ.get("PAIFUSER_REQUIRE", ""), "a Node is required here, and there is none"
+        pytest.skip("there is no Node on this machine")
+    given = {"cost": packed(cost), "coupling": packed(coupling), "removed": [list(one.items()) for one in removed]}
+    (folder / "given.json").write_text(json.dumps(given, default=lambda one: {"base64": base64.b64encode(one).decode()}))
+    (folder / "harness.mjs").write_text(HARNESS)
+    ran = subprocess.run(
+        [program, "harness.mjs", str(asset("widgets/index.js").parent), "given.json"],
+        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("has_stairs", [False, True], ids=["in proportion", "by stairs"])
+def test_the_page_predicts_what_python_predicts(cost, tmp_path, has_stairs):
+    drawn = random.Random(1)
+    if has_stairs:
+        cost = cost.with_stairs({one.layer: [(width, drawn.random()) for width in (1, 7, 16)] for one in cost.layers[::2]})
+    coupling = lab.records.Coupling(workload=cost.workload, groups=cost.groups)
+    layers = [layer for group in cost.groups for layer in group.layers]
+    removed = [
+        {layer: drawn.uniform(0.01, 0.99) for layer in drawn.sample(layers, drawn.randint(0, len(layers)))} for _ in range(40)
+    ]
+    answers = on_the_page(cost, coupling, removed, tmp_path)
+    assert len(answers) == 40
+    for one, (widths, foretold) in zip(removed, answers, strict=True):
+        assert widths == list(cost.widths(one))
+        assert foretold == pytest.approx(list(cost.predict(widths)), rel=1e-12)
+
+
+def test_the_groups_are_shown_by_themselves(monkeypatch):
+    found = channel_groups(lab.Workload(Small(), images(), name="small"))
+    panel = lab.show(found)
+    assert panel.view == "coupling" and panel.data["name"] == [group.name for group in found.groups]
+    members = [member for group in found.groups for member in group.members]
+    assert [panel.data["layer"]["names"][code] for code in memoryview(panel.data["layer"]["codes"]).cast("H")] == [
+        one.layer for one in members
+    ]
+    assert "<table>" in panel.twin() and found.title in panel.twin()
+    assert repr(found).startswith("Coupling(small: ")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, count, enable_nested_tensor=False), nn.Linear(16, 5)).eval()
+    work = lab.Workload(model, torch.randn(2, 6, 16))
+    cost = cost_of(work)
+    assert {row.layer for row in cost.layers} == {f"0.layers.{place}" for place in range(count)}, "it runs as one operator"
+    for share in (0.25, 0.5):
+        removed = {group.layers[0]: share for group in cost.groups if group.pinned is None}
+        step = {"prune": {"layers": removed, "importance": "random", "round_to": 1}}
+        variant = lab.apply(work, lab.Recipe([step]))
+        seen = lab.profile(variant, runs=1, seconds=0.01, threads=1)
+        told = cost.predict(cost.widths(removed))
+        assert told.flops == pytest.approx(2 * seen.root.total_macs, abs=20) and told.flops < 0.9 * cost.predict(cost.full).flops
+        assert told.parameters == sum(weight.numel() for weight in variant.module.parameters())

@@ -1,0 +1,256 @@
+"""Repair after a cut: proven to be exact first, then brought nearer to what the model answered before."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab.bench.masking import gap, masked
+from paifuser_lab.bench.prune_zoo.architecture import scattered
+from paifuser_lab.errors import RecipeError
+from paifuser_lab.measure import output_error
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.pruning.groups import couple, cut
+from paifuser_lab.pruning.refit import lost_layers, mend
+from paifuser_lab.pruning.refit.context import Scene
+from paifuser_lab.pruning.refit.normal_equations import Sums, fit
+from paifuser_lab.pruning.refit.norms import measure_again
+from paifuser_lab.workload.sample_batch import samples_of
+from tests.support.models import enliven, images
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+BOTH = ["least-squares", "batch-norm"]
+
+
+def pruned(work: lab.Workload, repair: list[str] | None, ratio: float = 0.5) -> lab.Variant:
+    return lab.apply(work, lab.Recipe([{"prune": {"ratio": ratio, "importance": "magnitude", "round_to": 1, "repair": repair}}]))
+
+
+def error_of(work: lab.Workload, variant: lab.Variant) -> float:
+    return output_error(work.output(), work.inputs.clone()(variant.model))[0]
+
+
+class Redundant(nn.Module):
+    """Every second channel in the middle is the one before it over again, so that half of them can stand in for the others."""
+
+    def __init__(self, *, has_norm: bool, has_bias: bool, groups: int = 1, **geometry: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, bias=has_bias)
+        self.norm = enliven(nn.BatchNorm2d(8)) if has_norm else nn.Identity()
+        self.last = nn.Conv2d(8, 6, 3, bias=has_bias, groups=groups, **geometry)
+        self.after = enliven(nn.BatchNorm2d(6)) if has_norm else nn.Identity()
+        with torch.no_grad():
+            for value in (*self.conv.state_dict().values(), *self.norm.state_dict().values()):
+                if value.ndim:
+                    value[1::2] = value[::2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(self.last(torch.relu(self.norm(self.conv(x)))))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"has_norm": False, "has_bias": True},
+        {"has_norm": False, "has_bias": False},
+        {"has_norm": True, "has_bias": False},
+        {"has_norm": True, "has_bias": True, "stride": 2, "padding": 1},
+        {"has_norm": False, "has_bias": True, "dilation": 2, "padding": 3},
+        {"has_norm": False, "has_bias": True, "groups": 2},
+    ],
+    ids=str,
+)
+def test_channels_that_others_can_stand_in_for_cost_almost_nothing(options):
+    work = lab.Workload(Redundant(**options).eval(), images(32, 9))
+    model = copy.deepcopy(work.model)
+    structure = couple(model, work.inputs)
+    removed = set(structure.units[0][1::2])
+    cut(model, structure, removed)
+    before = output_error(work.output(), model(*work.inputs.args))[0]
+    mend(work, work.model, model, lost_layers(work.model, model, structure, removed), ["least-squares"])
+    assert before > 0.05 and output_error(work.output(), model(*work.inputs.args))[0] < 0.02 * before
+
+
+def test_a_linear_layer_gets_the_weights_that_least_squares_over_its_examples_give():
+    first, last = nn.Linear(4, 6), nn.Linear(6, 3)
+    data = [(torch.randn(80, 4), None) for _ in range(4)]
+    work = lab.Workload(scattered(nn.Sequential(first, nn.Tanh(), last)).eval(), data[0][0][:4], train=data)
+    model = pruned(work, ["least-squares"]).module
+    x = torch.tanh(model[0](torch.cat([one for one, _ in data[:3]])))
+    wanted = work.model(torch.cat([one for one, _ in data[:3]]))
+    solved = torch.linalg.lstsq(torch.cat([x, torch.ones(len(x), 1)], 1), wanted).solution
+    assert torch.allclose(model[2].weight, solved[:-1].T, atol=0.02)
+    assert torch.allclose(model[2].bias, solved[-1], atol=0.02)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    groups=st.integers(1, 3), inputs=st.integers(1, 5), outputs=st.integers(1, 4), rows=st.integers(1, 40), shifts=st.booleans()
+)
+def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(groups, inputs, outputs, rows, shifts):
+    torch.manual_seed(rows)
+    weight, bias = torch.randn(groups, outputs, inputs).double(), torch.randn(groups, outputs).double()
+    parts = []
+    for _ in range(2):
+        x, y = torch.randn(groups, rows, inputs) + 1, torch.randn(groups, rows, outputs) - 2
+        sums = Sums.none(groups, inputs, outputs, x)
+        sums.add(x[:, : rows // 2], y[:, : rows // 2])
+        sums.add(x[:, rows // 2 :], y[:, rows // 2 :])
+        direct = (y.double() - x.double() @ weight.transpose(1, 2) - bias.unsqueeze(1)).square().sum(1)
+        assert torch.allclose(sums.errors(weight, bias), direct, rtol=1e-8, atol=1e-8)
+        parts.append(sums)
+    found = fit(*parts, weight, bias, may_shift=shifts)
+    assert found.after <= found.before * (1 + 1e-9)
+    assert torch.allclose(
+        parts[1].errors(found.weight, found.bias).sum(), torch.tensor(found.after).double(), rtol=1e-6, atol=1e-6
+    )
+    assert shifts or torch.equal(found.bias, bias)
+
+
+def test_without_a_shift_the_bias_that_there_is_counts():
+    weight, bias, x = torch.randn(1, 3, 5).double(), torch.randn(1, 3).double(), torch.randn(1, 200, 5).double() + 1
+    sums = Sums.none(1, 5, 3, x)
+    sums.add(x, x @ weight.transpose(1, 2) + bias)
+    found = fit(sums, sums, weight + 0.1 * torch.randn(1, 3, 5), bias, may_shift=False)
+    assert found.after < 1e-3 * found.before
+
+
+def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept():
+    model = scattered(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
+    work, smaller = lab.Workload(model, torch.randn(64, 6)), copy.deepcopy(model)
+    structure = couple(smaller, work.inputs)
+    removed = {unit for units in structure.units[:2] for unit in units[:4]}
+    cut(smaller, structure, removed)
+    wanted = model[:3](work.inputs.args[0])[:, 4:]
+    before = output_error(wanted, smaller[:3](work.inputs.args[0]))[0]
+    mend(work, model, smaller, lost_layers(model, smaller, structure, removed), ["least-squares"])
+    assert output_error(wanted, smaller[:3](work.inputs.args[0]))[0] < 0.8 * before
+
+
+def test_batch_norms_keep_the_statistics_of_the_cut_model():
+    model = scattered(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4))).eval()
+    work, cut_model = lab.Workload(model, images(64, 9)), copy.deepcopy(model)
+    structure = couple(cut_model, work.inputs)
+    removed = set(structure.units[0][:4])
+    cut(cut_model, structure, removed)
+    done = measure_again(Scene(model, cut_model, {}, samples_of(work), work.inputs))
+    assert done.sentence == "measured the statistics of 1 batch-norm again"
+    with torch.no_grad():
+        given = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)
+    assert torch.allclose(cut_model[3].running_mean, given.mean(1), rtol=1e-4, atol=1e-5)
+    assert torch.allclose(cut_model[3].running_var, given.var(1), rtol=1e-4, atol=1e-5)
+    assert not cut_model[3].training
+
+
+@pytest.fixture(scope="module")
+def digits() -> lab.Workload:
+    """A trained network, whose variants are made once."""
+    return lab.load("resnet18-digits-tiny")
+
+
+def test_a_trained_network_cut_in_half_is_far_above_chance_at_once(digits):
+    work = digits
+    plain, repaired = (pruned(work, repair) for repair in ([], None))
+    assert work.evaluate(plain.model) < 0.4
+    assert work.evaluate(repaired.model) > 0.85
+    assert any("least squares gave 20 layers new weights: output error" in note for note in repaired.notes)
+    assert [one.shape for one in plain.module.parameters()] == [one.shape for one in repaired.module.parameters()]
+    assert gap(masked(work.model, plain.module), plain.module, work.inputs) < 1e-9, "the cut itself is no longer exact"
+
+
+def test_a_transformer_is_repaired_by_its_output_error():
+    work = lab.load("hf:bert", hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=128)
+    data = [({"input_ids": torch.randint(0, 128, (8, 16)), "attention_mask": torch.ones(8, 16).long()}, None) for _ in range(8)]
+    work.train = data
+    plain, repaired = (pruned(work, repair) for repair in ([], BOTH))
+    assert error_of(work, repaired) < 0.5 * error_of(work, plain)
+    assert "there is no batch-norm whose statistics could be measured again" in repaired.notes
+
+
+def test_it_is_done_by_itself_only_where_there_is_train_data():
+    model, data = enliven(scattered(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)))), [(torch.randn(64, 4), None)]
+    alone, taught = lab.Workload(model, torch.randn(8, 4)), lab.Workload(model, torch.randn(8, 4), train=data)
+    assert pruned(alone, None).weights_hash == pruned(alone, []).weights_hash
+    assert pruned(taught, None).weights_hash == pruned(taught, BOTH).weights_hash != pruned(taught, []).weights_hash
+
+
+def test_equal_recipes_repair_to_the_same_bit_and_leave_the_original_alone(digits):
+    before = weights_hash(digits.model)
+    assert pruned(digits.copied(), None).weights_hash == pruned(digits, None).weights_hash
+    assert weights_hash(digits.model) == before
+
+
+def test_a_repair_that_gains_nothing_is_taken_back_whole(digits):
+    both = pruned(digits, None)
+    assert "batch-norms again, and took that back" in both.notes[-1]
+    assert both.weights_hash == pruned(digits, ["least-squares"]).weights_hash
+
+
+class Twice(nn.Module):
+    """The middle layer runs twice, the last one's weight is another's, and a hook hangs on the third."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.shared, self.same, self.head = (nn.Linear(8, 8) for _ in range(5))
+        self.same.weight = self.shared.weight
+        self.head.register_forward_hook(lambda module, args, output: output * 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        x = torch.relu(self.middle(torch.relu(self.middle(x))))
+        return self.head(torch.relu(self.same(torch.relu(self.shared(x)))))
+
+
+def test_layers_that_cannot_be_judged_by_one_call_keep_their_weights():
+    work = lab.Workload(scattered(Twice()).eval(), torch.randn(64, 8))
+    plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
+    assert plain.weights_hash == asked.weights_hash
+    assert any("least squares tried 1 layer and found no better weights" in note for note in asked.notes)
+
+
+class Overflowing(nn.Module):
+    """What it gives its last layer is infinite for some examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.first(x)) / (x[:, :1] > -3)).clamp(-9, 9).nan_to_num()
+
+
+def test_an_infinity_changes_no_weights():
+    data = torch.randn(32, 4)
+    data[3, 0] = -10
+    work = lab.Workload(scattered(Overflowing()).eval(), torch.randn(4, 4).abs(), train=[(data, None)])
+    plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
+    assert plain.weights_hash == asked.weights_hash
+
+
+def test_few_examples_say_that_they_judge_what_they_taught():
+    work = lab.Workload(Redundant(has_norm=False, has_bias=True).eval(), images(2, 9))
+    assert any("on the example inputs that it learned from" in note for note in pruned(work, ["least-squares"]).notes)
+
+
+def test_batches_that_do_not_fit_together_are_left_out():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1)).eval()
+    alike = [(images(8, 9), None), (images(4, 9), None), (images(8, 11), None)]
+    samples = samples_of(lab.Workload(model, images(1, 9), train=alike))
+    assert (samples.count, samples.learned, samples.source) == (12, 9, "train data")
+
+
+def test_a_batch_norm_that_is_given_one_value_a_channel_keeps_its_statistics():
+    model = enliven(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4)))
+    variant = pruned(lab.Workload(model, images(1, 9)), ["batch-norm"])
+    assert torch.equal(variant.module[4].running_var, model[4].running_var)
+
+
+def test_an_unknown_repair_is_refused_in_a_sentence():
+    with pytest.raises(RecipeError, match=r"step 'prune', repair\.0 = 'glue'"):
+        lab.Recipe([{"prune": {"ratio": 0.5, "repair": ["glue"]}}])

@@ -1,0 +1,82 @@
+"""Schedules: the share falls geometrically from round to round, and what comes between is there each time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.bench.prune_zoo.architecture import scattered
+from paifuser_lab.errors import RecipeError
+from tests.support.models import Small, images
+
+
+def options(recipe: lab.Recipe, kind: str = "prune") -> list[dict]:
+    return [step.options for step in recipe if step.kind == kind]
+
+
+def test_a_target_falls_geometrically_to_what_was_asked():
+    recipe = lab.gradually({"to": {"parameters": 0.0625}}, "layout", rounds=4)
+    assert [one["to"]["parameters"] for one in options(recipe)] == [0.5, 0.25, 0.125, 0.0625]
+    assert [step.kind for step in recipe] == ["prune", "layout"] * 4
+
+
+def test_a_ratio_is_the_same_in_each_round_and_of_what_is_left():
+    recipe = lab.gradually(
+        {"ratio": 0.75, "layers": {"conv": 0.19}, "seed": 3}, rounds=2, workload="small", limit={"metric_drop": 0.2}
+    )
+    assert options(recipe) == [{"ratio": 0.5, "layers": {"conv": 0.1}, "seed": 3}] * 2
+    assert recipe.workload == "small" and recipe.limit.metric_drop == 0.2
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(share=st.floats(0.02, 0.95), rounds=st.integers(1, 8))
+def test_the_rounds_together_are_the_whole_and_each_takes_as_much(share, rounds):
+    targets = [one["to"]["flops"] for one in options(lab.gradually({"to": {"flops": share}}, rounds=rounds))]
+    assert targets[-1] == share and len(targets) == rounds
+    steps = [now / before for before, now in zip([1.0, *targets], targets, strict=False)]
+    assert all(step == pytest.approx(steps[0], rel=1e-3) for step in steps)
+    left = 1.0
+    for one in options(lab.gradually({"ratio": 1 - share}, rounds=rounds)):
+        left *= 1 - one["ratio"]
+    assert left == pytest.approx(share, rel=1e-3)
+
+
+def test_one_round_is_the_step_itself():
+    assert lab.gradually({"ratio": 0.3}, rounds=1) == lab.Recipe([{"prune": {"ratio": 0.3}}])
+
+
+def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
+    model = scattered(nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3))).eval()
+    work = lab.Workload(model, images(2, 2)[:, 0].reshape(2, 4))
+    recipe = lab.gradually({"ratio": 0.75, "round_to": 1, "importance": "magnitude"}, rounds=2)
+    assert lab.Recipe.load(recipe.save(tmp_path / "recipe.yaml")) == recipe
+    variant = lab.apply(work, recipe)
+    assert [step.kind for step in variant.recipe] == ["prune", "prune"] and variant.module[0].out_features == 16
+    assert lab.apply(work, recipe[:1]).module[0].out_features == 32
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"prune": {"ratio": 0.5}, "rounds": 0}, "0 rounds prune nothing"),
+        ({"prune": {"ratio": 0.5}, "rounds": 1.5}, "1.5 rounds prune nothing"),
+        ({"prune": {"ratio": 1.5}}, r"step 'prune', ratio = 1\.5"),
+        ({"prune": {}}, "give a ratio"),
+        ({"prune": {"ratio": 0.5}, "between": "distil"}, "There is no step 'distil'; did you mean 'distill'"),
+        ({"prune": {"ratio": 0.5}, "between": {"backend": {"name": "eager"}}}, "'backend' stands before other steps"),
+    ],
+    ids=str,
+)
+def test_a_schedule_that_cannot_be_is_refused_in_a_sentence(given, message):
+    with pytest.raises(RecipeError, match=message):
+        lab.gradually(**given)
+
+
+def test_a_click_afterwards_changes_one_round_and_leaves_the_others():
+    """`with_step` joins neighbours of a kind; a schedule's rounds are joined with a click one at a time, never with each other."""
+    recipe = lab.gradually({"ratio": 0.75}, "fold", rounds=2).with_step({"prune": {"ratio": 0.1}})
+    assert [one["ratio"] for one in options(recipe)] == [0.1, 0.5]
+    assert isinstance(lab.apply(lab.Workload(Small(), images()), recipe[:1]).module, Small)

@@ -1,0 +1,69 @@
+"""One line for the usual thing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.errors import StepError, WorkloadError
+from paifuser_lab.model.weights import weights_hash
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_model_is_quantized_in_one_line_and_left_as_it_was(labelled):
+    model, inputs = net(), torch.randn(32, 8)
+    before = weights_hash(model)
+    data = [(part, torch.zeros(len(part))) if labelled else part for part in inputs.split(8)]
+    variant = lab.quantize_model(model, iter(data), layers={"2": "int4-weights"})
+    assert [layer.format for layer in (variant.module[0], variant.module[2])] == ["int8", "int4-weights"]
+    with torch.no_grad():
+        assert (variant.model(inputs) - model(inputs)).norm() < 0.2 * model(inputs).norm()
+    assert weights_hash(model) == before
+
+
+def test_without_data_the_weights_alone_are_rounded_and_that_is_said():
+    model, inputs = net(), torch.randn(3, 8)
+    before = weights_hash(model)
+    with pytest.warns(UserWarning, match="given no data: weights alone are rounded"):
+        variant = lab.quantize_model(model)
+    assert [layer.format for layer in (variant.module[0], variant.module[2])] == ["int8-weights"] * 2
+    with torch.no_grad():
+        wanted = model(inputs)
+        assert 0 < (variant.model(inputs) - wanted).norm() < 0.02 * wanted.norm()
+    assert weights_hash(model) == before
+    assert any("no data" in note for note in variant.notes) and variant.reports[-1].relative_error is None
+
+
+def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
+    model, inputs = net(), torch.randn(3, 8)
+    with pytest.warns(UserWarning, match="no data"):
+        variant = lab.quantize_model(model, precision="int4-weights", layers={"2": "fp32"})
+    loaded = lab.Variant.load(variant.save(tmp_path / "folder"), lab.Workload(model, inputs))
+    assert type(loaded.module[2]) is nn.Linear and loaded.module[0].format == "int4-weights"
+    assert loaded.weights_hash == variant.weights_hash and torch.equal(loaded.model(inputs), variant.model(inputs))
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (net, {"precision": "int8"}, r"layer '0' \(Linear\) in int8 needs the range .* give data, or take int8-weights"),
+        (net, {"layers": {"2": "int8"}}, r"layer '2' \(Linear\) in int8 needs the range"),
+        (lambda: nn.Linear(2, 2), {}, "the model is itself a Linear"),
+        (nn.ReLU, {}, "no layer with weights"),
+    ],
+)
+def test_what_needs_data_or_cannot_be_rounded_is_refused_in_one_sentence(make, options, message):
+    with pytest.raises(StepError, match=message):
+        lab.quantize_model(make(), **options)
+
+
+def test_without_batches_nothing_is_quantized():
+    with pytest.raises(WorkloadError, match="no data"):
+        lab.quantize_model(net(), [])

@@ -1,0 +1,254 @@
+"""Recipes as text, as code, as values; and every way in which a recipe can be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, steps
+from paifuser_lab.errors import FileError, RecipeError
+from paifuser_lab.recipe.yaml_text import dump, parse
+from paifuser_lab.steps import step_names
+
+FORMATS = st.sampled_from(["fp32", "bf16", "fp16"])
+SENTENCES = (
+    st.none() | st.text(max_size=40) | st.sampled_from(["1e-3", "08", "no", "null", "~", "2001-01-01", "a: b # c", "'\"\n\t é"])
+)
+PATTERNS = st.text(min_size=1, max_size=12) | st.sampled_from(["layer4.*", "*", "1e3", "true", "[ab].x"])
+ENGINES = st.builds(
+    lambda name, threads, freeze: {"name": name} | threads | ({"freeze": True} if freeze and name == "inductor" else {}),
+    st.sampled_from(["eager", "inductor", "onnxruntime", "openvino"]),
+    st.just({}) | st.builds(lambda count: {"threads": count}, st.integers(1, 64)),
+    st.booleans(),
+)
+CHANGES = st.one_of(
+    st.just({"fold": {}}),
+    st.just({"layout": {}}),
+    st.builds(lambda default: {"precision": {"default": default}}, FORMATS),
+    st.builds(lambda layers: {"precision": {"layers": layers}}, st.dictionaries(PATTERNS, FORMATS, min_size=1, max_size=3)),
+)
+
+
+@st.composite
+def recipes(draw: Any) -> Recipe:
+    chosen = draw(st.lists(CHANGES, max_size=4)) + ([{"backend": draw(ENGINES)}] if draw(st.booleans()) else [])
+    told = [
+        {kind: options | ({"why": why} if (why := draw(SENTENCES)) else {})} for one in chosen for kind, options in one.items()
+    ]
+    return Recipe(told, workload=draw(st.none() | st.text(min_size=1, max_size=20) | st.sampled_from(["1e5", "yes", "012"])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(recipes())
+def test_a_recipe_written_as_yaml_is_the_same_recipe_when_read(recipe: Recipe) -> None:
+    again = Recipe.from_text(recipe.to_text())
+    assert (again.steps, again.workload, again.digest) == (recipe.steps, recipe.workload, recipe.digest)
+
+
+@settings(max_examples=40, deadline=None)
+@given(recipes())
+def test_a_recipe_as_code_makes_the_same_recipe_when_run(recipe: Recipe) -> None:
+    code = recipe.as_code()
+    names: dict[str, Any] = {}
+    exec(code[: code.index("variant =")].replace("work = lab.load", "loaded = str"), names)
+    assert names["recipe"].digest == recipe.digest and names["recipe"].workload == recipe.workload
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.floats(allow_nan=False),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=8))  # fmt: skip  # noqa: E501
+def test_plain_data_survives_yaml(data: Any) -> None:
+    assert parse(dump(data))[0] == data
+    assert parse(dump(data, flow=True))[0] == data
+
+
+def test_a_recipe_survives_a_file(tmp_path: Path) -> None:
+    recipe = Recipe(["fold", {"backend": {"name": "onnxruntime", "why": "quickest — of all"}}], workload="resnet18")
+    assert Recipe.load(recipe.save(tmp_path / "deep" / "r.yaml")) == recipe
+    assert Recipe.load(tmp_path / "deep" / "r.yaml").explain().endswith("quickest — of all")
+
+
+def test_the_recipe_of_the_design_reads_as_it_stands_there() -> None:
+    text = 'version: 1\nworkload: resnet18\nsteps:\n  - fold: {}\n  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
+    recipe = Recipe.from_text(text)
+    assert recipe.label == "fold batch-norm → bf16 · layer4.*: fp32" and recipe.workload == "resnet18"
+
+
+def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
+    text = "a: 1e-3\nb: 1E5\nc: no\nd: true\ne: 012\nf: -.5\ng: .inf\nh: 0x1F\ni: 1:30\nj: 2001-01-01\nk: ~\nl: 1_000"
+    assert parse(text)[0] == {
+        "a": 0.001, "b": 1e5, "c": "no", "d": True, "e": 12, "f": -0.5, "g": float("inf"), "h": "0x1F", "i": "1:30",
+        "j": "2001-01-01", "k": None, "l": "1_000",
+    }  # fmt: skip
+    assert isinstance(parse("1e3")[0], float) and isinstance(parse("7")[0], int)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "lines"),
+    [
+        (["fold"], ["fold"], ("  fold: {}",)),
+        ([], ["fold"], ("+ fold: {}",)),
+        (["fold", "layout"], ["layout"], ("- fold: {}", "  layout: {}")),
+        (["fold", {"precision": {"default": "bf16"}}], ["fold", {"precision": {"default": "fp16"}}],
+         ("  fold: {}", '- precision: {"default": "bf16"}', '+ precision: {"default": "fp16"}')),
+    ],
+)  # fmt: skip
+def test_diff_says_what_to_take_out_and_what_to_put_in(mine: list[Any], theirs: list[Any], lines: tuple[str, ...]) -> None:
+    assert Recipe(mine).diff(Recipe(theirs)) == lines
+
+
+def test_the_digest_is_of_what_is_done_and_not_of_what_is_said() -> None:
+    plain, told = Recipe(["fold"]), Recipe([{"fold": {"why": "exact"}}], workload="x")
+    assert plain.digest == told.digest != Recipe(["layout"]).digest
+    assert Recipe(["fold", "layout"]).digest != Recipe(["layout", "fold"]).digest
+    spelled = Recipe([{"backend": {"name": "eager", "freeze": False}}])
+    assert spelled.digest == Recipe(["backend"]).digest, "a default that is written out does the same"
+
+
+def test_a_recipe_grows_by_plus_and_shrinks_by_slices_and_itself_stays() -> None:
+    recipe = Recipe(["fold"], workload="resnet18")
+    longer = recipe + "layout" + {"backend": {"name": "eager"}}
+    assert (len(recipe), len(longer)) == (1, 3)
+    assert longer[:-2] == recipe and longer[:0] == Recipe() and longer[:1].workload == "resnet18"
+    assert len({recipe, longer[:1], longer}) == 2
+
+
+HEAD = "version: 1\nsteps:\n"
+BAD = {
+    "an unknown step, the nearest named": (HEAD + "  - fodl: {}", 3, r"no step 'fodl'; did you mean 'fold'\?.*fold, layout"),
+    "an unknown step like no other": (HEAD + "  - xyzzy: {}", 3, r"no step 'xyzzy'\. The steps are"),
+    "an unknown option": (HEAD + "  - fold: {}\n  - backend: {naem: eager}", 4, r"'backend' has no option 'naem'; it has .*name"),
+    "an option on a line of its own": (HEAD + "  - backend:\n      name: eager\n      thread: 1", 5, "no option 'thread'"),
+    "a wrong type": (HEAD + "  - backend: {threads: many}", 3, "threads = 'many': it should be a valid integer"),
+    "a value out of range": (HEAD + "  - backend: {threads: 0}", 3, "threads = 0: .*greater than or equal to 1"),
+    "an unknown engine": (HEAD + "  - backend: {name: tpu}", 3, "name = 'tpu'.*eager"),
+    "options that contradict": (HEAD + "  - backend: {name: eager, freeze: true}", 3, "freeze belongs to inductor"),
+    "a format that is none": (HEAD + '  - precision: {layers: {"a": int3}}', 3, "layers.a = 'int3'"),
+    "a step that says nothing": (HEAD + "  - precision: {}", 3, "give a default or layers"),
+    "options that are a list": (HEAD + "  - fold: [1]", 3, "options of 'fold' are"),
+    "options that are an empty list": (HEAD + "  - fold: []", 3, "options of 'fold' are"),
+    "options that are false": (HEAD + "  - fold: false", 3, "options of 'fold' are"),
+    "a step with two names": (HEAD + "  - {fold: {}, layout: {}}", 3, "a step is a name with its options"),
+    "a step that is a number": (HEAD + "  - 7", 3, "a step is a name with its options"),
+    "a backend before other steps": (HEAD + "  - backend: {}\n  - fold: {}", 2, "'backend' stands before other steps"),
+    "an unknown key": ("version: 1\nworkloads: a\nsteps: []", 2, "no key 'workloads'"),
+    "a later version": ("# new\nversion: 2\nsteps: []", 2, "version 2 is unknown; this program reads version 1"),
+    "a version that is a boolean": ("version: true\nsteps: []", 1, "version True is unknown"),
+    "a version that is a text": ("version: '1'\nsteps: []", 1, "version '1' is unknown"),
+    "no version": ("steps: []", 1, "version None"),
+    "no steps": ("version: 1", 1, "steps is a list"),
+    "steps that are a mapping": ("version: 1\nsteps: {fold: {}}", 2, "steps is a list"),
+    "a workload that is a number": ("version: 1\nworkload: 3\nsteps: []", 2, "the workload is a name"),
+    "malformed YAML": ("version: 1\nsteps:\n  - fold: {", 3, "this is not YAML"),
+    "a tab for spaces": ("version: 1\nsteps:\n\t- fold: {}", 3, "this is not YAML"),
+    "two documents": (HEAD + "  - fold\n---\nversion: 1", 4, "this is not YAML"),
+    "a control character": ("version: 1\nsteps: []\nx: \x00", 3, "this is not YAML"),
+    "a key twice": ("version: 1\nsteps: []\nversion: 1", 3, "the key 'version' stands there twice"),
+    "an option twice": (HEAD + "  - backend: {name: eager, name: inductor}", 3, "the key 'name' stands there twice"),
+    "a key that is a list": ("version: 1\n? [a, b]\n: 1\nsteps: []", 2, "a key is a name"),
+    "an alias": ("version: 1\nsteps: &a []\nworkload: *a", 2, "anchors and aliases are not used"),
+    "a merge of an alias": ("a: &a {x: 1}\nb: {<<: *a}", 1, "anchors and aliases"),
+    "an object": ("version: 1\nsteps: !!python/object/apply:os.system ['touch HERE']", 2, "would make an object"),
+    "an object in a key": ("version: 1\n!!python/name:os.system x: 1\nsteps: []", 2, "a key is a name"),
+    "a tag of one's own": (HEAD + "  - fold: !mine {}", 3, "would make an object"),
+    "a set": (HEAD + "  - fold: !!set {a}", 3, "would make an object"),
+    "an integer that is none": ("version: !!int one\nsteps: []", 1, "int cannot hold this value"),
+    "a boolean that is none": ("version: 1\nsteps: !!bool maybe", 2, "bool cannot hold this value"),
+    "a number of ten thousand digits": (f"version: {'9' * 10_000}\nsteps: []", 1, "int cannot hold this value"),
+    "not a number": (HEAD + "  - backend: {threads: .nan}", 3, "threads = nan"),
+    "a nest": (HEAD + "  - " + "[" * 5000, 3, "nested deeper than 32 levels"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "message"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_told_with_its_line(
+    text: str, line: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RecipeError, match=message) as caught:
+        Recipe.from_text(text)
+    told = str(caught.value)
+    quoted = text.splitlines()[line - 1].split()[0][:100]
+    assert told.startswith(f"Line {line}: `{quoted}") and "\n" not in told and len(told) < 700
+    assert list(tmp_path.iterdir()) == [], "nothing was run"
+
+
+@pytest.mark.parametrize("text", ["", "just words", "- fold", "7", "# nothing"])
+def test_a_text_that_is_no_mapping_is_no_recipe(text: str) -> None:
+    with pytest.raises(RecipeError, match="A recipe is a mapping with the keys version, workload and steps"):
+        Recipe.from_text(text)
+
+
+def test_an_alias_bomb_is_refused_before_it_grows() -> None:
+    bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    with pytest.raises(RecipeError, match=r"^Line 1: .*anchors and aliases"):
+        Recipe.from_text(bomb)
+
+
+def test_a_text_of_megabytes_is_no_recipe() -> None:
+    with pytest.raises(RecipeError, match="past the limit"):
+        Recipe.from_text("#" * (1 << 21))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(alphabet="fold:version1steps{}[]-!&*#'\"\n \t,?|>%@~.e\x00\u2028\x85", max_size=60))
+def test_any_text_is_read_or_refused_in_our_own_words(text: str) -> None:
+    try:
+        Recipe.from_text("version: 1\nsteps:\n" + text)
+    except RecipeError as error:
+        assert str(error)  # noqa: PT017 (it need not fail)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("fold", r"no list of steps; write Recipe\(\['fold'\]\)"),
+        ({"backend": {"name": "onnxruntime"}}, "no list of steps"),
+        ([5], "step 1 is 5"),
+        (["fold", {}], "step 2 is {}"),
+        ([{"backend": {"name": "eager"}}, "fold"], "put it last"),
+        ([{"backend": {}}, {"backend": {}}], "put it last"),
+    ],
+)
+def test_steps_that_are_none_are_refused_in_code_too(given: Any, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        Recipe(given)
+
+
+def test_a_missing_file_and_a_picture_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"Cannot read .*none\.yaml"):
+        Recipe.load(tmp_path / "none.yaml")
+    (tmp_path / "r.yaml").write_bytes(b"\x89PNG\r\n")
+    with pytest.raises(FileError, match=r"r\.yaml is not a text file"):
+        Recipe.load(tmp_path / "r.yaml")
+
+
+def test_every_step_says_what_it_is_for() -> None:
+    for kind in step_names():
+        found = steps.step_class(kind)
+        assert found.kind == kind and found.__doc__ and found.apply.__doc__
+
+
+def test_a_recipe_says_why() -> None:
+    assert lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain() == "1. fold batch-norm\n2. channels last: images"
+
+
+def test_a_recipe_is_a_sequence_of_its_steps():
+    recipe = Recipe(["fold", "layout"])
+    assert [step.kind for step in recipe] == ["fold", "layout"]
+    assert recipe[-1].kind == "layout"
+    assert recipe[:1] == Recipe(["fold"])
+
+
+def test_a_step_is_joined_to_the_one_of_its_kind_and_not_put_behind_it() -> None:
+    one, two = {"precision": {"layers": {"a": "bf16"}}}, {"precision": {"layers": {"b": "fp16"}}}
+    joined = Recipe([one, "layout"]).with_step(two)
+    assert joined == Recipe([{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"])
+    assert Recipe(["fold", "layout"]).with_step("fold") == Recipe(["fold", "layout"])
+    engine = {"backend": {"name": "onnxruntime"}}
+    assert Recipe(["fold", engine]).with_step("layout") == Recipe(["fold", "layout", engine])

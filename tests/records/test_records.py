@@ -1,0 +1,217 @@
+"""Records: they save, load and show themselves, and refuse files that are not theirs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from paifuser_lab import Recipe, _files
+from paifuser_lab.errors import FileError
+from paifuser_lab.records import (  # fmt: skip
+    Accelerator,
+    Ceiling,
+    Comparison,
+    Hardware,
+    Measurement,
+    Record,
+    StepReport,
+    readable_bytes,
+    readable_count,
+    readable_share,
+)
+
+CEILING = Ceiling(threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0)
+ROW = Measurement(
+    name="folded", steps=("fold batch-norm",), threads=2, latency_ms=1.5, spread_ms=(1.25, 1.75), speedup=2.0,
+    speedup_interval=(1.9, 2.1), peak_bytes=1536, size_bytes=10_000, parameters=11_689_512, relative_error=1e-6,
+    max_error=math.inf, notes=("said",),
+)  # fmt: skip
+COMPARISON = Comparison(
+    workload="small", machine="here", baseline="as it is", metric_name="accuracy", rounds=3,
+    rows=(Measurement(name="as it is", threads=1, latency_ms=3.0, speedup=1.0, metric=0.975), ROW,
+          Measurement(name="broken", threads=1, failure="no such engine")),
+)  # fmt: skip
+EXAMPLES: tuple[Record, ...] = (
+    CEILING,
+    Accelerator(name="card", kind="cuda", memory_bytes=1, compute_capability=(9, 0), ceiling=CEILING),
+    Hardware(name="m", source="measured", isa=("avx2",), physical_cores=1, logical_cores=2, caches_bytes={"L2": 9}, memory_bytes=3,
+             ceilings=(CEILING,)),
+    StepReport(step="fold", seconds=0.5, relative_error=0.0, notes=("a", "b")),
+    ROW,
+    COMPARISON,
+)  # fmt: skip
+
+
+def test_there_is_an_example_of_every_kind_of_record_that_the_core_knows() -> None:
+    assert {type(one).__name__ for one in EXAMPLES} <= set(Record.kinds)
+    assert {"Ceiling", "Accelerator", "Hardware", "StepReport", "Measurement", "Comparison"} == {
+        type(one).__name__ for one in EXAMPLES
+    }
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=lambda record: type(record).__name__)
+def test_a_record_survives_a_file(record: Record, tmp_path: Path) -> None:
+    path = record.save(tmp_path / "a" / "r.json")
+    assert Record.load(path) == record == type(record).load(path)
+    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(number=st.none() | st.floats(), text=st.text(), notes=st.lists(st.text(max_size=5), max_size=3))
+def test_every_number_and_every_text_survives(
+    number: float | None, text: str, notes: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    row = Measurement(
+        name=text, threads=1, latency_ms=number, spread_ms=None if number is None else (number, 0.0), notes=tuple(notes)
+    )
+    again = Record.load(row.save(tmp_path_factory.mktemp("r") / "r.json"))
+    assert repr(again) == repr(row), "by their texts, since NaN equals nothing"
+
+
+def test_a_record_does_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        ROW.name = "other"  # type: ignore[misc]
+
+
+def test_a_record_of_another_kind_is_told_by_name(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="holds a Measurement, not a Comparison"):
+        Comparison.load(ROW.save(tmp_path / "r.json"))
+
+
+SOUND = {"record": "StepReport", "format": 1, "data": {"step": "fold", "seconds": 1.0, "relative_error": 0.0}}
+BAD = {
+    "cut short": ('{"record": "Meas', "is not JSON .*was it cut short"),
+    "empty": ("", "is not JSON"),
+    "a list": ("[1, 2]", "is not a record; .*Comparison"),
+    "foreign": ('{"version": 3}', "is not a record"),
+    "of an unknown kind": ('{"record": "Novel", "format": 1, "data": {}}', "is not a record"),
+    "a kind that is a list": ('{"record": ["StepReport"], "format": 1}', "is not a record"),
+    "of the future": (json.dumps(SOUND | {"format": 2}), "has format 2; this version reads format 1"),
+    "without a format": (json.dumps({"record": "StepReport", "data": {}}), "has format None"),
+    "without data": (json.dumps(SOUND | {"data": None}), "not a sound StepReport"),
+    "with a field missing": (json.dumps(SOUND | {"data": {"step": "fold"}}), "not a sound StepReport: seconds: Field required"),
+    "with a field too many": (json.dumps(SOUND | {"data": SOUND["data"] | {"x": 1}}), "not a sound StepReport: x: "),  # type: ignore[operator]
+    "with a wrong type": (json.dumps(SOUND | {"data": SOUND["data"] | {"seconds": "long"}}), "seconds: Input should be"),  # type: ignore[operator]
+    "nested without end": ("[" * 100_000, "is not JSON"),
+    "with a number of ten thousand digits": (f'{{"record": {"9" * 10_000}}}', "is not JSON"),
+    "a comparison of nothing": (json.dumps({"record": "Comparison", "format": 1, "data": COMPARISON.model_dump() | {"rows": []}}),
+                                "not a sound Comparison: rows"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
+def test_a_file_that_is_no_record_is_refused_in_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(FileError, match=message) as caught:
+        Record.load(tmp_path / "r.json")
+    assert "r.json" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="Cannot read"):
+        Record.load(tmp_path / "none.json")
+
+
+def test_html_shows_names_and_does_not_run_them() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    shown = COMPARISON.model_copy(
+        update={
+            "workload": evil, "metric_name": evil, "baseline": evil, "machine": evil,
+            "rows": (Measurement(name=evil, steps=(evil,), threads=1, metric=1.0, failure=evil),),
+        }
+    )._repr_html_()  # fmt: skip
+    assert "<img" not in shown and shown.count("&lt;img src=x onerror=alert(1)&gt;") == 5
+
+
+def test_a_comparison_reads_as_a_table_without_empty_columns() -> None:
+    table = COMPARISON.table()
+    assert "cpu ms" not in table[0] and table[0]["accuracy"] == "0.9750"
+    assert [row["speed-up"] for row in table] == ["1", "2.00 × (1.90–2.10)", "–"]
+    assert table[2]["note"] == "no such engine" and table[1]["recipe"] == "fold batch-norm"
+    assert str(COMPARISON).splitlines()[0] == COMPARISON.title == "small on here · 3 rounds in turn"
+    assert "stopped early" in COMPARISON.model_copy(update={"is_interrupted": True}).title
+
+
+def test_rows_are_found_by_name_and_the_best_is_the_fastest() -> None:
+    assert COMPARISON["folded"] is COMPARISON.best is COMPARISON.rows[1]
+    assert COMPARISON.frame.loc["folded", "latency_ms"] == 1.5
+    with pytest.raises(KeyError, match="no row 'x'; there are as it is, folded, broken"):
+        COMPARISON["x"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "–"), (0, "0 B"), (999, "999 B"), (1536, "1.54 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")]
+)
+def test_bytes_read_well(count: int | None, text: str) -> None:
+    assert readable_bytes(count) == text
+    assert readable_count(11_689_512) == "11.7 M"
+
+
+def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    path = _files.write_text(tmp_path / "a.txt", "old")
+
+    class Accident(Exception):
+        pass
+
+    with pytest.raises(Accident), _files.replacing(path) as temporary:  # noqa: PT012
+        temporary.write_text("half of the n")
+        raise Accident
+    with pytest.raises(KeyboardInterrupt), _files.replacing(path):
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    assert stat.S_IMODE(_files.write_text(tmp_path / "a", "x").stat().st_mode) == stat.S_IMODE(
+        (tmp_path / "plain").stat().st_mode
+    )
+
+
+@pytest.mark.parametrize("place", ["file/inside/r.json", "folder"])
+def test_a_place_that_cannot_be_written_is_told_in_one_sentence(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileError, match=r"Cannot write .* into .*; choose a folder you can write to"):
+        ROW.save(tmp_path / place)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(FileError, match="Permission denied"):
+        ROW.save(tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (0.5, "50%"),
+        (1 / 3, "33%"),
+        (0.05, "5%"),
+        (0.001, "0.1%"),
+        (0.0004, "0.04%"),
+        (0.006, "0.6%"),
+        (0.999, "99.9%"),
+        (1.0, "100%"),
+    ],
+)
+def test_a_share_is_said_so_that_it_is_neither_none_nor_all(share, said):
+    assert readable_share(share) == said
+    assert Recipe([{"prune": {"ratio": share}}]).label == f"prune {said}" if share < 1 else True
+    assert Recipe([{"shorten": {"ratio": share}}]).label == f"shorten {said}" if share < 1 else True
+
+
+@given(st.floats(1e-4, 1 - 1e-4))
+def test_a_share_is_right_to_a_tenth_of_it_and_of_what_it_leaves(share):
+    said = float(readable_share(share).removesuffix("%")) / 100
+    assert abs(said - share) <= 0.1 * min(share, 1 - share) + 1e-12

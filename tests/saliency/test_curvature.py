@@ -1,0 +1,268 @@
+"""Slopes, Hessian products, traces and spectra, against torch's own exact Hessian on nets that are small enough for it."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from paifuser_lab.errors import MeasureError
+from paifuser_lab.saliency import trace_estimators
+from paifuser_lab.saliency.curvature import Slope, slope
+from paifuser_lab.saliency.data import batches_of
+from paifuser_lab.saliency.lanczos import density, top_eigenvalues
+from paifuser_lab.saliency.perturb import twice_differentiable
+from paifuser_lab.saliency.probes import hutch_plus_plus, hutchinson, signs
+from paifuser_lab.saliency.select_layers import candidates, judgeable
+from paifuser_lab.saliency.subject import Key, Subject
+from paifuser_lab.workload import Workload
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+DRAWN = settings(max_examples=15, deadline=None)
+
+
+def small(hidden: int = 5, *, seed: int = 0) -> Workload:
+    """Two layers and a smooth loss, in double precision."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Linear(hidden, 3)).double()
+    data = [(torch.randn(6, 4).double(), torch.randint(0, 3, (6,))) for _ in range(3)]
+    return Workload(model, data[0][0], name="small", loss=F.cross_entropy, train=data)
+
+
+def subject_of(work: Workload) -> Subject:
+    subject = Subject(work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0))
+    with twice_differentiable(work.model):
+        subject.watch()
+    return subject
+
+
+def slope_of(work: Workload, *, with_inputs: tuple[str, ...] = ()) -> tuple[Subject, Slope]:
+    subject = subject_of(work)
+    with twice_differentiable(work.model):
+        return subject, slope(subject, subject.batches[0], subject.layers, with_inputs=with_inputs)
+
+
+def exact_block(subject: Subject, layer: str) -> Tensor:
+    """The Hessian of the first batch in one layer's weights, as a matrix."""
+    batch, name = subject.batches[0], f"{layer}.weight"
+    weight = subject.layers[layer].weight
+
+    def loss(values: Tensor) -> Tensor:
+        answer = torch.func.functional_call(subject.work.model, {name: values}, batch.inputs.args)
+        return subject.work.loss(answer, batch.target)
+
+    return torch.func.hessian(loss)(weight).detach().reshape(weight.numel(), weight.numel())
+
+
+@pytest.mark.parametrize("layer", ["0", "2"])
+def test_products_with_unit_vectors_are_the_columns_of_the_exact_block(layer):
+    subject, seen = slope_of(small())
+    block, like = trace_estimators.flat_block(seen, layer)
+    columns = torch.stack([block(unit) for unit in torch.eye(like.numel()).double()], dim=1)
+    torch.testing.assert_close(columns, exact_block(subject, layer))
+
+
+def test_a_joint_product_is_that_of_the_whole_hessian_and_not_of_its_blocks_alone():
+    subject, seen = slope_of(small())
+    vectors = {name: torch.randn_like(seen.points[name][0]) for name in subject.layers}
+    batch = subject.batches[0]
+
+    def loss(values: dict[str, Tensor]) -> Tensor:
+        return subject.work.loss(torch.func.functional_call(subject.work.model, values, batch.inputs.args), batch.target)
+
+    weights = {f"{name}.weight": subject.layers[name].weight for name in vectors}
+    _, exact = torch.func.jvp(torch.func.grad(loss), (weights,), ({f"{name}.weight": one for name, one in vectors.items()},))
+    for name, product in seen.joint_products(vectors).items():
+        torch.testing.assert_close(product, exact[f"{name}.weight"])
+        assert not torch.allclose(product, seen.product(name, vectors[name]))
+
+
+@DRAWN
+@given(seed=st.integers(0, 99), hidden=st.integers(1, 6))
+def test_the_rise_along_weights_and_inputs_together_is_the_exact_taylor_sum(seed, hidden):
+    work = small(hidden, seed=seed)
+    subject, seen = slope_of(work, with_inputs=("2",))
+    weight, given = (point.detach() for point in seen.points["2"])
+    moves = torch.randn_like(weight), torch.randn_like(given)
+    target, bias = subject.batches[0].target, work.model[2].bias.detach()
+
+    def loss(step: Tensor) -> Tensor:
+        return F.cross_entropy(F.linear(given + step * moves[1], weight + step * moves[0], bias), target)
+
+    still = torch.zeros((), dtype=torch.float64)
+    first, second = seen.rise("2", moves)
+    assert first == pytest.approx(float(torch.func.grad(loss)(still)), abs=1e-9)
+    assert second == pytest.approx(float(torch.func.hessian(loss)(still)), abs=1e-9)
+
+
+@DRAWN
+@given(seed=st.integers(0, 99))
+def test_where_the_loss_is_quadratic_in_a_layer_the_second_order_is_all_there_is(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    data = [(torch.randn(5, 3).double(), torch.randn(5, 2).double())]
+    subject, seen = slope_of(Workload(model, data[0][0], loss=F.mse_loss, train=data))
+    key = Key("2", "int4-weights")
+    first, second = seen.rise("2", [subject.weight_change(key)])
+    with torch.no_grad(), subject.rounded(key):
+        after = subject.plain_loss(subject.batches[0])
+    assert first + second / 2 == pytest.approx(after - subject.plain_loss(subject.batches[0]), abs=1e-10)
+
+
+def test_what_goes_past_a_layer_is_not_counted_as_its_input():
+    class Skipping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.line = nn.Linear(3, 3, bias=False)
+
+        def forward(self, x):
+            return x + self.line(x)
+
+    model = Skipping().double()
+    data = [(torch.randn(2, 3).double(), torch.randn(2, 3).double())]
+    _, seen = slope_of(Workload(model, data[0][0], loss=lambda answer, target: answer.sum(), train=data), with_inputs=("line",))
+    torch.testing.assert_close(seen.gradients["line"][1], model.line.weight.detach().sum(0).expand(2, 3))
+
+
+def matrix(eigenvalues: list[float], *, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    turn = torch.linalg.qr(torch.randn(len(eigenvalues), len(eigenvalues), generator=generator).double())[0]
+    return turn @ torch.diag(torch.tensor(eigenvalues).double()) @ turn.T
+
+
+def chance(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_the_mean_of_many_probes_is_the_trace_within_its_error():
+    known = matrix([5.0, -2.0, 1.0, 0.5, 0.0])
+    probes = torch.tensor([hutchinson(lambda v: known @ v, known[0], chance(seed)) for seed in range(400)])
+    assert abs(probes.mean() - 4.5) < 4 * probes.std() / 20 and probes.std() > 0.1
+
+
+def test_hutch_plus_plus_is_exact_for_a_matrix_of_low_rank_and_better_than_as_many_plain_probes():
+    low = matrix([7.0, 3.0] + [0.0] * 18)
+    assert hutch_plus_plus(lambda v: low @ v, low[0], 2, chance()) == pytest.approx(10.0)
+    falling = matrix([2.0**-index for index in range(20)])
+    exact = float(falling.trace())
+    plus = [hutch_plus_plus(lambda v: falling @ v, falling[0], 4, chance(seed)) - exact for seed in range(60)]
+    plain = [numpy.mean([hutchinson(lambda v: falling @ v, falling[0], chance(99 * seed + k)) for k in range(12)]) - exact
+             for seed in range(60)]  # fmt: skip
+    assert numpy.std(plus) < numpy.std(plain) / 2
+
+
+def test_hutch_plus_plus_of_a_small_matrix_is_its_trace():
+    known = matrix([5.0, -2.0, 1.0])
+    assert hutch_plus_plus(lambda v: known @ v, known[0], 8, chance()) == pytest.approx(4.0)
+
+
+@DRAWN
+@given(values=st.lists(st.floats(-10, 10).map(lambda one: round(one, 1)), min_size=1, max_size=24), seed=st.integers(0, 9))
+def test_top_eigenvalues_are_numpys(values, seed):
+    known = matrix(values, seed=seed)
+    found = top_eigenvalues(lambda v: known @ v, known[0], 2, error=1e-6, steps=60, generator=chance(seed))
+    exact = numpy.linalg.eigvalsh(known.numpy())
+    assert abs(found[0]) == pytest.approx(abs(exact).max(), abs=1e-4)
+    assert all(abs(exact - one).min() < 1e-4 for one in found)
+
+
+def test_the_density_has_the_matrixs_moments():
+    values = [9.0, 4.0] + [0.1 * index for index in range(28)]
+    known = matrix(values)
+    found = density(lambda v: known @ v, known[0], probes=200, steps=8, generator=chance())
+    assert sum(share for _, share in found) == pytest.approx(1.0)
+    assert sum(value * share for value, share in found) == pytest.approx(numpy.mean(values), rel=0.05)
+    assert max(value for value, _ in found) == pytest.approx(9.0, rel=1e-3)
+
+
+def test_of_the_ways_to_probe_the_cheapest_for_its_variance_is_chosen(monkeypatch):
+    _, seen = slope_of(small())
+    truth = {"0": 4.0, "2": 2.0}
+    rolls = {"calm": [0.9, 1.1, 1.0], "wild": [0.1, 1.9, 1.0]}
+
+    def way(kind: str, ticks: float):
+        turns = iter(rolls[kind] * 9)
+
+        def probe(slope, layers, generator):
+            clock[0] += ticks
+            factor = next(turns)
+            return {name: truth[name] * factor for name in layers}
+
+        return probe
+
+    clock = [0.0]
+    monkeypatch.setattr(trace_estimators.time, "perf_counter", lambda: clock[0])
+    for costs, expected in (((1.0, 5.0), 1), ((1.0, 200.0), 0)):
+        joint, single, plus = way("wild", costs[0]), way("calm", costs[1]), way("calm", 60.0)
+        for name, one in (("joint", joint), ("layer_by_layer", single), ("hutch", plus)):
+            monkeypatch.setattr(trace_estimators, name, one)
+        monkeypatch.setattr(trace_estimators, "NAMES", {joint: "joint", single: "single", plus: "plus"})
+        choice = trace_estimators.choose(seen, ["0", "2"], 0.2, chance())
+        assert choice.way is (joint, single)[expected]
+        assert choice.means == pytest.approx(truth) and "spread" in choice.why
+
+
+def test_hutch_plus_plus_is_tried_only_where_plain_probes_would_have_to_be_many():
+    _, seen = slope_of(small())
+    assert "Hutch++" not in trace_estimators.choose(seen, ["0", "2"], 10.0, chance()).why
+    assert "Hutch++" in trace_estimators.choose(seen, ["0", "2"], 0.001, chance()).why
+
+
+def test_every_way_to_probe_has_the_exact_trace_as_its_mean():
+    subject, seen = slope_of(small())
+    exact = {name: float(exact_block(subject, name).trace()) for name in subject.layers}
+    generator = chance()
+    for way in (trace_estimators.joint, trace_estimators.layer_by_layer, trace_estimators.hutch):
+        found = [way(seen, list(exact), generator) for _ in range(60)]
+        for name, trace in exact.items():
+            values = torch.tensor([one[name] for one in found])
+            assert abs(values.mean() - trace) < 4 * values.std() / 60**0.5 + 1e-6
+
+
+def test_signs_are_ones_of_both_kinds():
+    drawn = signs(torch.zeros(4, 50, dtype=torch.float64), chance())
+    assert set(drawn.flatten().tolist()) == {1.0, -1.0} and drawn.dtype == torch.float64
+
+
+def test_attention_has_a_second_derivative_and_its_fast_ways_are_put_back():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).double()
+    data = [(torch.randn(2, 3, 8).double(), torch.randn(2, 3, 8).double())]
+    work = Workload(layer, data[0][0], name="attention", loss=F.mse_loss, train=data)
+    before = torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()
+    subject = subject_of(work)
+    with twice_differentiable(layer):
+        seen = slope(subject, subject.batches[0], ["linear1"])
+    block, like = trace_estimators.flat_block(seen, "linear1")
+    vector = torch.randn_like(like)
+    name, weight = "linear1.weight", subject.layers["linear1"].weight
+
+    def loss(values: Tensor) -> Tensor:
+        return F.mse_loss(torch.func.functional_call(layer.eval(), {name: values}, (data[0][0],)), data[0][1])
+
+    with twice_differentiable(layer):
+        exact = torch.func.vjp(torch.func.grad(loss), weight)[1](vector.reshape(weight.shape))[0]
+    torch.testing.assert_close(block(vector), exact.flatten())
+    assert (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()) == before
+
+
+def test_a_loss_without_a_second_derivative_is_one_sentence():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x.clone()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(context, gradient):
+            return gradient
+
+    work = small()
+    work.loss = lambda answer, target: Once.apply(answer).square().sum()
+    with pytest.raises(MeasureError, match=r"cannot be differentiated as asked .*ask for methods=\('ablation',\)"):
+        slope_of(work)

@@ -1,0 +1,225 @@
+"""Files that cannot be written or are none: one clear sentence at once, and nothing half-done is left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, _files
+from paifuser_lab.errors import FileError, PaifuserError, RecipeError, WorkloadError
+from paifuser_lab.model.weights import save_weights, weights_hash
+from paifuser_lab.training.checkpoint import Moment
+from paifuser_lab.training.resume import Kept
+from paifuser_lab.variant.folder import write
+from tests.support.models import Small, images
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(60)]
+
+LONG, LONE = "a" * 300, "x\ud800"
+FULL = "Error while serializing: I/O error: No space left on device (os error 28)"
+KILLED = """
+import os, signal, sys, torch
+import paifuser_lab as lab
+from paifuser_lab.folder import writing
+def die(*given): os.kill(os.getpid(), signal.SIGKILL)
+writing.save_weights = die
+work = lab.Workload(torch.nn.Linear(2, 2), torch.ones(1, 2))
+lab.apply(work, lab.Recipe([])).save(sys.argv[1])
+"""
+NO_ROOM = """
+import resource, sys, torch
+import paifuser_lab as lab
+work = lab.Workload(torch.nn.Linear(200, 200), torch.ones(1, 200))
+variant = lab.apply(work, lab.Recipe([]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+try:
+    variant.save(sys.argv[1])
+except lab.PaifuserError as error:
+    print(error)
+"""
+
+
+def variant() -> lab.Variant:
+    return lab.apply(lab.Workload(Small(), images(), name="small"), Recipe([]))
+
+
+def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+
+
+def full(*given: object, **more: object) -> None:
+    raise SafetensorError(FULL)
+
+
+def test_a_full_disk_is_one_sentence_about_the_folder_and_the_old_model_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = variant()
+    made.save(tmp_path / "saved")
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(FileError) as caught:
+        made.save(tmp_path / "saved")
+    sentence = str(caught.value)
+    assert sentence == (
+        f"Cannot write into {tmp_path / 'saved'}: No space left on device; free some space there or choose another folder."
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    again = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
+    assert weights_hash(again.model) == weights_hash(made.module)
+
+
+def test_a_full_disk_is_told_for_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(_files.os, "fsync", no_room)
+    with pytest.raises(FileError, match=r"recipe.yaml into .*No space left.*free some space there"):
+        Recipe(["fold"]).save(tmp_path / "recipe.yaml")
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_cannot_be_written_for_another_reason_are_a_sentence_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: object, **more: object) -> None:
+        raise SafetensorError("Error while serializing: InvalidHeaderDeserialization")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(FileError, match=r"weights cannot be written \(.*InvalidHeader"):
+        save_weights(Small(), tmp_path / "w.safetensors")
+
+
+def test_a_training_goes_on_where_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    kept = Kept("a full disk")
+    kept.save(Moment({"weight": torch.ones(2)}))
+    assert "No space left on device" in kept.notes[0] and not kept.path.exists()
+
+
+def test_a_file_that_may_grow_no_further_is_a_sentence_in_a_real_process(tmp_path: Path) -> None:
+    told = run(NO_ROOM, tmp_path / "saved")
+    assert told.stdout.strip() == (
+        f"Cannot write into {tmp_path / 'saved'}: File too large; free some space there or choose another folder."
+    ), told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_next_save_clears_what_a_killed_one_left_and_not_what_another_is_writing(tmp_path: Path) -> None:
+    assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    (tmp_path / ".saved.mine").mkdir()
+    with write.staged(tmp_path / "saved") as alive:
+        assert not left.exists()
+        (alive / "file").write_text("half")
+        variant().save(tmp_path / "saved")
+        assert (alive / "file").read_text() == "half"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".saved.mine", "saved"]
+
+
+def odd_paths(folder: Path) -> dict[str, Path]:
+    """What is there and is no file that ends."""
+    os.mkfifo(folder / "pipe")
+    with (folder / "huge").open("wb") as file:
+        file.truncate(1 << 40)  # sparse: it takes no room
+    return {"pipe": folder / "pipe", "device": Path("/dev/zero"), "folder": folder, "huge": folder / "huge"}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("load", [Recipe.load, lab.Record.load, lab.Comparison.load])
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("pipe", "is a pipe or a device, not a file"),
+        ("device", "is a pipe or a device, not a file"),
+        ("folder", "is a folder; give a file"),
+        ("huge", "is 1,099,511,627,776 bytes, past the limit"),
+    ],
+)
+def test_what_is_no_file_that_ends_is_refused_at_once(load, kind: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=sentence):
+        load(odd_paths(tmp_path)[kind])
+
+
+def test_a_file_that_says_it_is_empty_and_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("x" * 1000)
+    with pytest.raises(FileError, match="past the limit of 10"):
+        _files.read_text(path, limit_bytes=10)
+    monkeypatch.setattr(_files, "size_of", lambda path: 0)
+    with pytest.raises(FileError, match="longer than the limit of 10 bytes"):
+        _files.read_text(path, limit_bytes=10)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "huge"])
+def test_a_model_is_not_loaded_from_what_is_no_folder_of_one(kind: str, tmp_path: Path) -> None:
+    path = odd_paths(tmp_path)[kind]
+    with pytest.raises(PaifuserError):
+        lab.load(path)
+    with pytest.raises(PaifuserError):
+        lab.load(str(path))
+    for kind_of in ("recipe.yaml", "manifest.json"):
+        folder = variant().save(tmp_path / "saved")
+        (folder / kind_of).unlink()
+        (folder / kind_of).symlink_to(path)
+        with pytest.raises(PaifuserError):
+            lab.load(folder)
+
+
+@pytest.mark.parametrize("name", [LONG, LONE, "nul\0"])
+def test_a_name_that_no_file_can_have_is_a_sentence(name: str, tmp_path: Path) -> None:
+    with pytest.raises(FileError):
+        variant().save(tmp_path / name)
+    with pytest.raises(FileError):
+        Recipe(["fold"]).save(tmp_path / name)
+    with pytest.raises(FileError):
+        Recipe.load(tmp_path / name)
+    with pytest.raises(FileError):
+        save_weights(nn.Linear(1, 1), tmp_path / name)
+    for given in (name, tmp_path / name, f"./{name}"):
+        with pytest.raises(PaifuserError) as caught:
+            lab.load(given)
+        str(caught.value).encode()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_name_as_long_as_a_file_may_have_can_be_saved(tmp_path: Path) -> None:
+    longest = "ü" * 127
+    assert Recipe.load(Recipe(["fold"]).save(tmp_path / longest)) == Recipe(["fold"])
+    assert (variant().save(tmp_path / longest[1:]) / "manifest.json").is_file()
+
+
+def test_a_name_that_is_no_text_is_refused_where_it_comes_in() -> None:
+    with pytest.raises(WorkloadError, match=r"'x\\ud800' .*cannot be written"):
+        lab.Workload(Small(), images(), name=LONE)
+    with pytest.raises(WorkloadError, match="a name is text"):
+        lab.Workload(Small(), images(), name=5)  # type: ignore[arg-type]
+    with pytest.raises(RecipeError, match=r"'x\\ud800' .*cannot be written"):
+        Recipe(["fold"], workload=LONE)
+    model = nn.Sequential()
+    model.add_module(LONE, nn.ReLU())
+    with pytest.raises(WorkloadError, match=r"'x\\ud800' .*cannot be written"):
+        lab.Workload(model, torch.ones(1, 2))
+
+
+def test_a_name_of_300_letters_is_saved_and_shown(tmp_path: Path) -> None:
+    model = nn.Sequential()
+    model.add_module(LONG, nn.Linear(2, 2))
+    work = lab.Workload(model, torch.ones(1, 2), name=LONG)
+    lab.apply(work, Recipe([], workload=LONG)).save(tmp_path / "saved")
+    assert lab.load(tmp_path / "saved", work=work).name.startswith(LONG)
+    profile = lab.profile(work, runs=1)
+    assert lab.Profile.load(profile.save(tmp_path / "profile.json")) == profile
+    panel = lab.show(profile)
+    assert LONG in panel.twin()
+    panel.close()

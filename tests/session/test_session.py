@@ -1,0 +1,201 @@
+"""A session: what is chosen is applied and measured in the background, undone to the bit, and never leaves half of anything."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+import paifuser_lab as lab
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.session import Session
+from paifuser_lab.session import session as room
+from tests.support.models import Small, images
+
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def sessions():
+    """Makes sessions that measure little, and ends them."""
+    made = []
+
+    def make(model=None, **options):
+        work = lab.Workload(model or Small(), images(), name="small")
+        made.append(Session(work, **{"rounds": 1, "seconds": 0.1} | options))
+        made[-1].wait(PATIENCE)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+        one.wait(PATIENCE)
+
+
+def test_the_model_as_it_is_is_profiled_and_measured_first(sessions):
+    state = sessions().state
+    assert not state.is_busy and state.error is None and not state.can_undo
+    assert "conv" in state.profile and state.baseline is state.profile
+    assert len(state.comparison.rows) == len({row.name for row in state.comparison.rows}) and len(state.recipe) == 0
+
+
+def test_a_choice_is_applied_and_measured_and_profiled(sessions):
+    session = sessions()
+    session.choose("fold")
+    state = session.wait(PATIENCE)
+    assert state.variant.recipe == state.recipe == lab.Recipe(["fold"])
+    assert state.comparison["fold batch-norm"].latency_ms > 0
+    assert state.profile["norm"].kind == "Identity" and state.baseline["norm"].kind == "BatchNorm2d"
+    assert state.can_undo and not state.can_redo
+
+
+def test_undo_and_redo_are_at_once_and_undoing_everything_gives_the_original_to_the_bit(sessions):
+    model = Small()
+    before, answer = weights_hash(model), model(images())
+    hooks = [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()]
+    session = sessions(model)
+    for step in ("fold", {"precision": {"layers": {"head": "bf16"}}}, "layout"):
+        session.choose(step)
+        session.wait(PATIENCE)
+    measured = session.state.comparison
+    for _ in range(3):
+        assert session.undo()
+    assert session.state.comparison is not None, "what was measured once is shown without waiting"
+    assert not session.undo()
+    undone = session.wait(PATIENCE)
+    assert len(undone.recipe) == 0 and undone.can_redo
+    assert weights_hash(undone.variant.module) == before == weights_hash(model)
+    torch.manual_seed(0)
+    assert model(images()).shape == answer.shape
+    assert [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()] == hooks
+    x = images()
+    with torch.no_grad():
+        assert torch.equal(undone.variant.model(x), model(x))
+    for _ in range(3):
+        assert session.redo()
+    assert session.state.comparison is measured and not session.redo()
+
+
+def test_a_step_that_cannot_be_applied_leaves_the_recipe_as_it_was_and_says_why(sessions):
+    session = sessions()
+    session.choose("fold")
+    session.wait(PATIENCE)
+    session.choose({"precision": {"layers": {"nobody": "bf16"}}})
+    state = session.wait(PATIENCE)
+    assert state.recipe == lab.Recipe(["fold"]) and "'nobody' matches no layer" in state.error
+    assert state.comparison is not None and state.variant.recipe == state.recipe
+    session.choose("layout")
+    assert session.wait(PATIENCE).error is None, "the next choice has nothing to do with it"
+
+
+def test_what_was_chosen_before_a_failing_step_is_kept(sessions, monkeypatch):
+    session = sessions()
+    begun, go_on = threading.Event(), threading.Event()
+    real = room.compare
+
+    def slow(*arguments, **options):
+        begun.set()
+        go_on.wait(PATIENCE)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(room, "compare", slow)
+    session.choose("fold")
+    assert begun.wait(PATIENCE)
+    session.choose("layout")
+    session.choose({"precision": {"layers": {"nobody": "bf16"}}})
+    go_on.set()
+    state = session.wait(PATIENCE)
+    assert state.recipe == lab.Recipe(["fold", "layout"]) and "nobody" in state.error
+
+
+def test_a_newer_choice_ends_an_older_measurement(sessions):
+    session = sessions()
+    measuring = threading.Event()
+    session.rounds, session.seconds = 10**6, 1e6  # it would take for ever
+    session.observe(lambda state: measuring.set() if state.status == "measuring" and state.done else None)
+    session.choose("fold")
+    assert measuring.wait(PATIENCE)
+    session.rounds, session.seconds = 1, 0.1
+    session.choose("layout")
+    state = session.wait(PATIENCE)
+    assert state.recipe == lab.Recipe(["fold", "layout"]) and state.comparison is not None
+    assert lab.Recipe(["fold"]).digest not in session._measured, "what was cut short is measured again when it is asked for"
+
+
+def test_a_measurement_can_be_stopped_and_taken_again(sessions, monkeypatch):
+    session = sessions()
+    reached = threading.Event()
+    session.rounds, session.seconds = 10**6, 1e6
+    stop = session.observe(lambda state: reached.set() if state.status == "measuring" and state.done > 1 else None)
+    session.choose("fold")
+    assert reached.wait(PATIENCE)
+    session.stop()
+    state = session.wait(PATIENCE)
+    assert state.comparison.is_interrupted and state.comparison["fold batch-norm"].latency_ms > 0
+    stop()
+    session.rounds, session.seconds = 1, 0.1
+    session.measure_again()
+    assert not session.wait(PATIENCE).comparison.is_interrupted
+
+
+def test_a_listener_that_fails_is_logged_and_the_session_goes_on(sessions, caplog):
+    session = sessions()
+    seen = []
+
+    def broken(state):
+        raise ValueError("no")
+
+    session.observe(broken)
+    session.observe(lambda state: seen.append(state.status))
+    session.choose("fold")
+    assert session.wait(PATIENCE).variant is not None
+    assert {"applying", "measuring", "idle"} <= set(seen) and "a listener of the session failed" in caplog.text
+
+
+def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
+    session = sessions()
+    with pytest.raises(lab.PaifuserError, match="There is no step 'fald'"):
+        session.choose("fald")
+    assert len(session.recipe) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "after"),
+    [
+        ([], "fold", ["fold"]),
+        (["fold"], "fold", ["fold"]),
+        (["fold", {"backend": {"name": "onnxruntime"}}], "layout", ["fold", "layout", {"backend": {"name": "onnxruntime"}}]),
+        ([{"backend": {"name": "onnxruntime"}}], {"backend": {"name": "eager"}}, [{"backend": {"name": "eager"}}]),
+        (
+            [{"precision": {"layers": {"a": "bf16"}}}, "layout"],
+            {"precision": {"layers": {"b": "fp16"}}},
+            [{"precision": {"layers": {"a": "bf16", "b": "fp16"}}}, "layout"],
+        ),
+    ],
+)
+def test_a_step_goes_where_it_belongs(before, step, after):
+    assert lab.Recipe(before).with_step(step) == lab.Recipe(after)
+
+
+def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sessions):
+    session = sessions()
+    session.choose("fold")
+    session.choose("layout")
+    comparison = lab.compare(session.work, lab.Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]), rounds=1)
+    seen = lab.profile(session.work, runs=1)
+    state = session.wait(PATIENCE)
+    assert all(row.failure is None for row in comparison.rows) and seen.failure is None
+    assert state.error is None and state.variant.recipe == lab.Recipe(["fold", "layout"])
+
+
+def test_the_model_may_be_trained_in_a_cell_while_the_session_runs_its_copy(sessions):
+    model = Small().train()
+    session = sessions(model)
+    modes = set()
+    model.register_forward_hook(lambda module, args, output: modes.add(module.training))
+    session.choose("fold")
+    assert all(module.training for module in model.modules()), "the worker does not put it in eval mode"
+    state = session.wait(PATIENCE)
+    assert not modes, "the worker never calls it"
+    assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None

@@ -1,0 +1,141 @@
+"""Small models, each with one trait that a tool may trip over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paifuser_lab.model.weights import weights_hash
+
+
+class Small(nn.Module):
+    """Convolution, batch-norm, ReLU, linear: the everyday case. Its batch-norm has statistics worth folding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.norm = nn.BatchNorm2d(8)
+        self.relu = nn.ReLU()
+        self.head = nn.Linear(8, 5)
+        enliven(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.relu(self.norm(self.conv(images))).mean((2, 3)))
+
+
+class Mapped(nn.Module):
+    """Keyword arguments in, a dict out: with a nested tuple, a constant and a None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 6)
+        self.line = nn.Linear(6, 4)
+        self.config = {"hidden": 6}
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> dict[str, Any]:
+        hidden = self.table(ids)
+        if mask is not None:
+            hidden = hidden * mask.unsqueeze(-1)
+        return {"logits": self.line(hidden) * scale, "states": (hidden, None), "kind": "mapped", "count": 3}
+
+    def helper(self) -> str:
+        return "helped"
+
+
+class Counting(nn.Module):
+    """Its forward writes into a buffer, or puts a new one in its place."""
+
+    def __init__(self, *, rebinds: bool = False) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+        self.rebinds = rebinds
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.rebinds:
+            self.calls = self.calls + 1
+        else:
+            self.calls += 1
+        return self.line(x)
+
+
+class Scribbling(nn.Module):
+    """Its forward writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x.add_(1))
+
+
+class Tied(nn.Module):
+    """The head's weight is the table's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.body = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.body(self.table(ids)))
+
+
+class Branching(nn.Module):
+    """What it does depends on the batch, which no exported file knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x) if x.shape[0] < 4 else -self.line(x)
+
+
+class Scaled(nn.Module):
+    """A plain attribute changes its answer; no weight and no name shows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+        self.scale = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.line(x) * self.scale
+
+
+def enliven(model: nn.Module) -> nn.Module:
+    """Give batch-norms statistics, so that leaving one out would show."""
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if module.running_mean is not None and module.running_var is not None:
+                module.running_mean.normal_()
+                module.running_var.uniform_(0.5, 2)
+            if module.affine:
+                nn.init.normal_(module.weight, 1.0, 0.5)
+                nn.init.normal_(module.bias)
+    return model.eval()
+
+
+def images(batch: int = 2, size: int = 8) -> Tensor:
+    return torch.randn(batch, 3, size, size)
+
+
+def ids(batch: int = 2, length: int = 5) -> Tensor:
+    return torch.randint(0, 7, (batch, length))
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """Everything of a model that must not change when it is only looked at."""
+    return {
+        "hash": weights_hash(model),
+        "training": [module.training for module in model.modules()],
+        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
+        "parameters": [(id(one), one.requires_grad, None if one.grad is None else id(one.grad)) for one in model.parameters()],
+        "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
+    }

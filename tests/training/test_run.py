@@ -1,0 +1,554 @@
+"""The training loop: the same for a seed, ended anywhere, gone on with to the bit, and nothing but the model is changed."""
+
+from __future__ import annotations
+
+import copy
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from paifuser_lab.errors import StepError, StoppedError
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.training import Batches, Kept, Training, train
+from paifuser_lab.training.fingerprints import data_fingerprint
+from paifuser_lab.training.learner import Learner
+from paifuser_lab.workload import QUIET
+from tests.support.models import Scribbling, Tied
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CPU = torch.device("cpu")
+COUNT = 6
+
+
+class Dicey(nn.Module):
+    """Batch-norm and dropout: what a training that goes on gets wrong first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.drop, self.last = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.seen = self.seen + 1
+        return self.last(self.drop(F.relu(self.norm(self.first(x)))))
+
+
+class Noisy(Dataset):
+    """Examples that are drawn anew whenever they are asked for, by all three kinds of chance."""
+
+    def __len__(self) -> int:
+        return COUNT * 5
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        shift = torch.randn(()) + float(numpy.random.rand()) + random.random()
+        return torch.full((4,), float(index)) / 30 + shift, index % 3
+
+
+class Stream(IterableDataset):
+    """Batches one after the other, and nobody knows how many."""
+
+    def __iter__(self):
+        yield from pairs()
+
+
+class Own(list):
+    """A list that may hold something else the next time."""
+
+
+def pairs(count: int = COUNT) -> list[tuple[Tensor, Tensor]]:
+    made = torch.Generator().manual_seed(7)
+    return [(torch.randn(5, 4, generator=made), torch.arange(5) % 3) for _ in range(count)]
+
+
+def loader(**options) -> DataLoader:
+    return DataLoader(Noisy(), batch_size=5, shuffle=True, **options)
+
+
+SOURCES = {
+    "a list": pairs,
+    "a loader that shuffles": loader,
+    "a loader with a generator": lambda: loader(generator=torch.Generator().manual_seed(3)),
+    "a loader with workers": lambda: loader(num_workers=1),
+    "a loader of no known length": lambda: DataLoader(Stream(), batch_size=None),
+}
+
+
+def dicey() -> nn.Module:
+    torch.manual_seed(1)
+    return Dicey()
+
+
+def surprise(model: nn.Module, inputs, target) -> Tensor:
+    return F.cross_entropy(inputs(model), target)
+
+
+def plan(**options) -> Training:
+    return Training(**{"epochs": 3, "learning_rate": 0.05} | options)
+
+
+def everything(model: nn.Module) -> str:
+    return weights_hash(dict((*model.named_parameters(), *model.named_buffers())))
+
+
+def trained(source=None, model=None, objective=surprise, kept=None, extra=None, options=None, **hooks):
+    model = model or dicey()
+    told = train(
+        model, pairs() if source is None else source, objective, plan(**(options or {})), kept=kept, extra=extra, **hooks
+    )
+    return model, told
+
+
+def stopping_after(steps: int):
+    """Says stop when it was asked so often."""
+    asked = iter(range(steps + 1))
+    return lambda: next(asked, steps) >= steps
+
+
+def test_a_model_learns():
+    model, told = trained(options={"epochs": 30})
+    assert told.last_loss < 0.8 * told.first_loss
+    assert len(told.losses) == 30 * COUNT and told.began_at == 0 and not told.is_kept and not told.notes
+    assert float(model.seen) == 30 * COUNT
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_equal_seeds_give_equal_weights_and_other_seeds_others(source):
+    torch.manual_seed(11)
+    one = everything(trained(SOURCES[source]())[0])
+    torch.manual_seed(12)
+    assert everything(trained(SOURCES[source]())[0]) == one
+    assert everything(trained(SOURCES[source](), options={"seed": 1})[0]) != one
+
+
+def test_random_state_modes_and_gradients_are_as_before():
+    model = dicey()
+    model.norm.eval()
+    model.last.bias.requires_grad_(False)
+    model.first.weight.grad = torch.ones(8, 4)
+    modes = [module.training for module in model.modules()]
+    generator = torch.Generator().manual_seed(5)
+    chance = [torch.get_rng_state(), generator.get_state(), numpy.random.get_state()[1].tolist(), random.getstate()]
+    bias, mean = model.last.bias.clone(), model.norm.running_mean.clone()
+    with torch.no_grad():
+        trained(loader(generator=generator), model)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.equal(model.last.bias, bias) and not model.last.bias.requires_grad, "what is frozen stays"
+    assert not torch.equal(model.norm.running_mean, mean), "it was trained in training mode"
+    assert torch.equal(model.first.weight.grad, torch.ones(8, 4)) and model.last.weight.grad is None
+    after = [torch.get_rng_state(), generator.get_state(), numpy.random.get_state()[1].tolist(), random.getstate()]
+    assert torch.equal(after[0], chance[0]) and torch.equal(after[1], chance[1]) and after[2:] == chance[2:]
+
+
+@pytest.mark.parametrize(
+    ("source", "steps"),
+    [
+        *((source, 4) for source in SOURCES),
+        *((source, steps) for source in list(SOURCES)[:3] for steps in (0, COUNT, 2 * COUNT + 1)),
+    ],
+)
+def test_what_was_stopped_goes_on_to_the_bit(source, steps):
+    whole, told = trained(SOURCES[source]())
+    kept = Kept("stopped", source, str(steps))
+    with pytest.raises(StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"):
+        trained(SOURCES[source](), kept=kept, should_stop=stopping_after(steps))
+    torch.manual_seed(99)
+    model, again = trained(SOURCES[source](), kept=kept)
+    assert again.began_at == steps and again.losses == told.losses
+    assert everything(model) == everything(whole)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd"},
+        {"precision": "bf16"},
+        {"precision": "fp16"},
+        {"schedule": "constant", "clip": None},
+        {"schedule": "cosine", "warm_up": 0.5, "weight_decay": 0.0},
+    ],
+    ids=str,
+)
+def test_it_goes_on_to_the_bit_whatever_the_options(options):
+    whole, _ = trained(options=options)
+    kept = Kept("options", str(options))
+    with pytest.raises(StoppedError):
+        trained(kept=kept, options=options, should_stop=stopping_after(8))
+    model, told = trained(kept=kept, options=options)
+    assert told.began_at == 8 and everything(model) == everything(whole)
+
+
+KILLED = """
+from tests.training import test_run as tests
+from paifuser_lab.training import run
+run.SAVE_EVERY_S = 0.0
+tests.torch.set_num_threads(1)
+steps = iter(range(100))
+def before_step(done):
+    print(next(steps), flush=True)
+    if done > 0.5:
+        tests.time.sleep(60)
+tests.trained(kept=tests.Kept("killed"), before_step=before_step)
+"""
+
+
+def test_a_run_that_was_killed_goes_on_to_the_bit():
+    whole, _ = trained()
+    root = Path(__file__).parent.parent.parent
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if int(line) == COUNT * 3 // 2 + 1:  # it sleeps in the step after the half
+            break
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    process.stdout.close()
+    model, told = trained(kept=Kept("killed"))
+    assert told.began_at == COUNT * 3 // 2 + 1 and everything(model) == everything(whole)
+
+
+def test_what_was_trained_to_its_end_is_not_trained_again():
+    kept = Kept("finished")
+    first, told = trained(kept=kept)
+    again, known = trained(kept=Kept("finished"), objective=lambda *given: pytest.fail("it is trained again"))
+    assert everything(again) == everything(first) and known.is_kept and known.losses == told.losses
+    names = {name.partition("/")[0] for name in Kept("finished").load().tensors}
+    assert names == {"model"}, "a training that is over needs no optimizer"
+
+
+def test_a_damaged_file_is_ignored_with_a_sentence():
+    first, _ = trained(kept=Kept("damaged"))
+    path = Kept("damaged").path
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    model, told = trained(kept=Kept("damaged"))
+    assert told.began_at == 0 and everything(model) == everything(first)
+    assert told.notes == (
+        "what an earlier run kept is damaged and was ignored (it does not have the hash that was stored with it)",
+    )
+    path.write_bytes(b"no tensors")
+    assert "damaged" in trained(kept=Kept("damaged"))[1].notes[0]
+
+
+def test_what_was_kept_of_another_model_is_ignored_with_a_sentence():
+    trained(kept=Kept("other"))
+    model = nn.Sequential(nn.Linear(4, 3))
+    assert trained(model=model, kept=Kept("other"))[1].notes == ("what an earlier run kept is of another model and was ignored",)
+
+
+def test_what_is_kept_is_its_owners_and_bounded(monkeypatch, tmp_path):
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
+    for name in ("oldest", "older", "newest"):
+        trained(kept=Kept("bounded", name))
+        time.sleep(0.02)
+    size = Kept("bounded", "newest").path.stat().st_size
+    assert Kept("bounded", "oldest").load() is not None, "what was used last is the newest"
+    time.sleep(0.02)
+    monkeypatch.setattr("paifuser_lab.training.resume.MOST_BYTES", 2 * size + 9)
+    Kept("bounded", "last").save(Kept("bounded", "oldest").load())
+    left = {name: Kept("bounded", name).path.is_file() for name in ("oldest", "older", "newest", "last")}
+    assert left == {"oldest": True, "older": False, "newest": False, "last": True}
+    assert Kept("bounded", "last").path.parent.stat().st_mode & 0o077 == 0
+    assert not [file for file in Kept("bounded", "last").path.parent.iterdir() if file.name.startswith(".")]
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
+    model, told = trained(kept=Kept("nowhere"))
+    assert everything(model) == everything(trained()[0])
+    assert len(told.notes) == 1 and "could not be kept" in told.notes[0] and "PAIFUSER_CACHE" in told.notes[0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_it_and_leaves_the_last_good_epoch(bad):
+    def objective(model, inputs, target):
+        loss = surprise(model, inputs, target)
+        return loss * bad if float(model.seen) > 2 * COUNT + 3 else loss
+
+    moments = []
+    model = dicey()
+    told = f"the loss became {bad} in epoch 3, step 4 of {COUNT}, and what was learned until after 2 epochs is kept"
+    kept = Kept("broken", str(bad))
+    with pytest.raises(StepError, match=told):
+        trained(model=model, objective=objective, kept=kept, on_epoch=lambda *_: moments.append(everything(model)))
+    assert everything(model) == moments[1], "the weights are those of the last good epoch"
+    assert kept.load().epoch == 2 and all(bool(tensor.isfinite().all()) for tensor in kept.load().tensors.values())
+
+
+def test_a_gradient_that_is_no_number_is_not_followed():
+    def objective(model, inputs, target):
+        root = model.first.weight.sum() * 0 if float(model.seen) < 4 else (model.first.weight * 0).sum().sqrt()
+        return surprise(model, inputs, target) + root
+
+    model = dicey()
+    with pytest.raises(
+        StepError,
+        match="the gradient became infinite in epoch 1, step 5 of 6, and nothing of it is kept; try a learning_rate below",
+    ):
+        trained(model=model, objective=objective)
+    assert everything(model) == everything(dicey())
+
+
+def test_a_first_loss_that_is_no_number_points_to_the_data():
+    with pytest.raises(StepError, match="in the first step; look for a NaN or an infinity in the train data"):
+        trained([(torch.full((5, 4), float("nan")), torch.arange(5) % 3)])
+
+
+class Failing(Dataset):
+    """Breaks at one example, for as long as it is broken."""
+
+    def __init__(self) -> None:
+        self.is_broken = True
+
+    def __len__(self) -> int:
+        return COUNT * 5
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if self.is_broken and index == 17:
+            raise OSError("the disk is gone")
+        return torch.full((4,), float(index)), index % 3
+
+
+def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept():
+    examples = Failing()
+    source = DataLoader(examples, batch_size=5)
+    with pytest.raises(
+        StepError, match=r"^the train data fail at batch 3 \(OSError: the disk is gone\); mend them and apply it again"
+    ):
+        trained(source, kept=Kept("data"))
+    examples.is_broken = False
+    model, told = trained(source, kept=Kept("data"))
+    assert told.began_at == 3 and everything(model) == everything(trained(source)[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ([], "hold no batch"),
+        (5, "are a int; give a list"),
+        ((pair for pair in pairs()), "can be gone through only once"),
+        ([torch.zeros(5, 4)], "batch 0 of the train data is a Tensor; let it be"),
+        ([(torch.zeros(5, 4),) * 3], "batch 0 of the train data is a tuple of 3; let it be"),
+        ([(torch.zeros(5, 9), torch.arange(5) % 3)], "epoch 1, step 1 of 1 fails .RuntimeError"),
+    ],
+)
+def test_data_that_are_none_are_refused(source, told):
+    with pytest.raises(StepError, match=told):
+        trained(source)
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (lambda model, inputs, target: inputs(model).sum(0), "the loss has shape .3,.; let it be one number"),
+        (lambda model, inputs, target: 1.0, "the loss is a float; let it be one number"),
+        (lambda model, inputs, target: inputs(model).sum().detach(), "does not depend on any weight"),
+    ],
+)
+def test_a_loss_that_cannot_be_followed_is_refused(objective, told):
+    with pytest.raises(StepError, match=told):
+        trained(objective=objective)
+
+
+def test_a_model_without_weights_to_train_is_refused():
+    with pytest.raises(StepError, match="none of its weights can be trained; set requires_grad"):
+        trained(model=dicey().requires_grad_(False))
+
+
+def test_an_interrupt_ends_it_at_once_and_leaves_the_last_sound_moment():
+    model, moments = dicey(), []
+
+    def before_step(done):
+        if done > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped after 1 of 3 epochs; apply it again to go on from there\.$"):
+        trained(
+            model=model, kept=Kept("interrupted"), before_step=before_step, on_epoch=lambda *_: moments.append(everything(model))
+        )
+    assert everything(model) == moments[-1]
+    assert everything(trained(kept=Kept("interrupted"))[0]) == everything(trained()[0])
+
+
+def test_what_is_drawn_is_another_at_each_step_and_the_same_for_a_seed():
+    def objective(model, inputs, target):
+        drawn.append((float(torch.rand(())), float(numpy.random.rand()), random.random()))
+        return surprise(model, inputs, target)
+
+    drawn: list[tuple[float, ...]] = []
+    for _ in range(2):
+        trained(objective=objective)
+    steps = 3 * COUNT
+    assert drawn[:steps] == drawn[steps:] and all(len(set(column)) == steps for column in zip(*drawn[:steps], strict=True))
+
+
+def test_it_tells_how_far_it_is():
+    epochs, shares = [], []
+    _, told = trained(on_epoch=lambda *one: epochs.append(one), before_step=shares.append)
+    assert [one[:2] for one in epochs] == [(1, 3), (2, 3), (3, 3)]
+    assert epochs[0][2] == pytest.approx(sum(told.losses[:COUNT]) / COUNT)
+    assert shares == pytest.approx([index / (3 * COUNT) for index in range(3 * COUNT)])
+
+
+@pytest.mark.parametrize("schedule", ["one-cycle", "cosine"])
+def test_the_learning_rate_is_set_at_every_step_by_the_share_of_all_steps(schedule, monkeypatch):
+    rates = []
+    take_step = Learner.take_step
+
+    def noted(self, loss, rate):
+        done = take_step(self, loss, rate)
+        rates.extend({group["lr"] for group in self.optimizer.param_groups})
+        return done
+
+    monkeypatch.setattr(Learner, "take_step", noted)
+    trained(options={"schedule": schedule})
+    wanted = plan(schedule=schedule)
+    assert rates == pytest.approx([wanted.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)])
+    assert len(set(rates)) > 2 * COUNT, "it changes within an epoch"
+
+
+def test_what_is_trained_along_learns_and_goes_on_too():
+    def objective(model, inputs, target):
+        return F.cross_entropy(extra(inputs(model)), target)
+
+    extra = nn.Linear(3, 3)
+    start = copy.deepcopy(extra.state_dict())
+    trained(objective=objective, extra=extra)
+    whole = everything(extra)
+    extra.load_state_dict(start)
+    assert everything(extra) != whole
+    with pytest.raises(StoppedError):
+        trained(objective=objective, extra=extra, kept=Kept("extra"), should_stop=stopping_after(5))
+    extra.load_state_dict(start)
+    trained(objective=objective, extra=extra, kept=Kept("extra"))
+    assert everything(extra) == whole
+
+
+def test_matrices_decay_and_vectors_do_not():
+    model, before = dicey(), dicey()
+    trained(model=model, objective=lambda model, inputs, target: 0 * inputs(model).sum(), options={"weight_decay": 0.1})
+    assert model.first.weight.norm() < 0.99 * before.first.weight.norm()
+    assert torch.equal(model.first.bias, before.first.bias) and torch.equal(model.norm.weight, before.norm.weight)
+
+
+def test_tied_weights_stay_tied():
+    source = [(torch.arange(6).reshape(2, 3), torch.arange(6).reshape(2, 3)) for _ in range(3)]
+
+    def objective(model, inputs, target):
+        return F.cross_entropy(inputs(model).flatten(0, 1), target.flatten())
+
+    model = Tied()
+    with pytest.raises(StoppedError):
+        trained(source, model, objective, kept=Kept("tied"), should_stop=stopping_after(4))
+    trained(source, model, objective, kept=Kept("tied"))
+    assert model.head.weight is model.table.weight
+
+
+def test_a_model_that_writes_into_its_input_leaves_the_data_alone():
+    source = [(torch.zeros(2, 4), torch.zeros(2, 4))]
+    trained(source, Scribbling(), lambda model, inputs, target: F.mse_loss(inputs(model), target))
+    assert not source[0][0].any()
+
+
+def test_another_thread_gets_its_turn_between_two_steps():
+    done, turns = [], []
+    waiter = threading.Thread(
+        target=lambda: [turns.append(len(done)) for _ in range(1) if QUIET.acquire() and not QUIET.release()]
+    )
+
+    def before_step(share):
+        done.append(share)
+        if len(done) == 2:
+            waiter.start()
+        time.sleep(0.002)
+
+    trained(options={"epochs": 20}, before_step=before_step)
+    waiter.join()
+    assert 2 <= turns[0] < 20 * COUNT - 10, "it had to wait for the end"
+
+
+def test_gradients_past_fp16_are_skipped_and_counted():
+    def objective(model, inputs, target):
+        return surprise(model, inputs, target) * (1e5 if float(model.seen) < 3 else 1)
+
+    _, told = trained(objective=objective, options={"precision": "fp16"})
+    assert told.skipped > 0 and told.last_loss < 10
+
+
+@given(
+    st.sampled_from(["one-cycle", "cosine", "constant"]),
+    st.one_of(st.none(), st.floats(0, 0.9)),
+    st.floats(1e-6, 10),
+)
+def test_the_learning_rate_rises_to_its_highest_and_never_past_it(schedule, warm_up, highest):
+    made = Training(schedule=schedule, warm_up=warm_up, learning_rate=highest)
+    rise = made.warm_up if warm_up is not None else {"one-cycle": 0.3}.get(schedule, 0.0)
+    rates = [made.rate_at(index / 100) for index in range(101)]
+    assert all(0 <= rate <= highest * (1 + 1e-9) for rate in rates)
+    assert made.rate_at(rise) == pytest.approx(highest)
+    top = next(index for index in range(101) if index / 100 >= rise)
+    assert all(before <= after for before, after in pairwise(rates[:top]))
+    assert all(before >= after for before, after in pairwise(rates[top:]))
+    assert rates[-1] == pytest.approx(highest if schedule == "constant" else 0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"epochs": 0}, {"learning_rate": 0.0}, {"learning_rate": float("nan")}, {"warm_up": 1.0}, {"clip": 0.0}, {"rate": 1}],
+)
+def test_options_that_mean_nothing_are_refused(given):
+    with pytest.raises(ValueError, match=next(iter(given))):
+        Training(**given)
+
+
+def test_a_list_is_shuffled_anew_each_epoch_and_a_place_is_known_only_where_it_holds_still():
+    made = Batches(pairs(), CPU)
+    orders = [[batch.number for batch in made.epoch(0, epoch)] for epoch in range(3)]
+    assert all(sorted(order) == list(range(COUNT)) for order in orders) and len({tuple(order) for order in orders}) == 3
+    assert [batch.number for batch in made.epoch(0, 1, 4)] == orders[1][4:]
+    assert [batch.number for batch in Batches(Own(pairs()), CPU).epoch(0, 0)] == [None] * COUNT
+
+
+@given(place=st.integers(0, 3), at=st.integers(0, (6 << 20) - 1), where=st.sampled_from(["inputs", "target"]))
+@settings(max_examples=5, deadline=None)
+def test_data_are_known_by_all_of_them(place, at, where):
+    """Each batch is 24 MB, so that all are more than was once looked at."""
+    before = data_fingerprint(Batches(LARGE, CPU))
+    assert data_fingerprint(Batches(LARGE, CPU)) == before
+    changed = LARGE[place][0].view(-1)[at : at + 1] if where == "inputs" else LARGE[place][1][at % 4 : at % 4 + 1]
+    value = changed.clone()
+    changed += 1
+    assert data_fingerprint(Batches(LARGE, CPU)) != before
+    changed.copy_(value)
+    assert data_fingerprint(Batches(LARGE, CPU)) == before
+
+
+LARGE = [(torch.zeros(4, (6 << 20) // 4), torch.arange(4)) for _ in range(4)]
+
+
+def test_targets_that_are_arrays_are_known_too():
+    targets = numpy.arange(4)
+    before = data_fingerprint(Batches([(torch.zeros(4), targets)], CPU))
+    targets[3] = 9
+    assert data_fingerprint(Batches([(torch.zeros(4), targets)], CPU)) != before
+
+
+def test_going_through_large_data_can_be_stopped():
+    with pytest.raises(StoppedError, match="was stopped while its data were gone through"):
+        data_fingerprint(Batches(LARGE, CPU), lambda: True)

@@ -1,0 +1,394 @@
+"""Variants: a changed copy, all or nothing, kept by recipe prefix, and a model that nobody touched."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab import Recipe, Workload, steps
+from paifuser_lab.errors import PaifuserError, RecipeError, StepError, WorkloadError
+from paifuser_lab.machine.threads import threads
+from paifuser_lab.model.weights import load_weights, weights_hash
+from paifuser_lab.steps import Draft, Step
+from paifuser_lab.variant import variant as variants
+from tests.support.models import Counting, Scaled, Small, images
+
+STEPS = ["fold", "layout", {"precision": {"default": "bf16"}}, {"backend": {"name": "eager", "threads": 1}}]
+
+
+class Trick(Step):
+    """A step for tests: it does what it is told."""
+
+    kind: ClassVar[str] = "trick"
+    tolerance: ClassVar[float | None] = 1e-4
+    does: str = "nothing"
+
+    def apply(self, draft: Draft) -> None:
+        module: Any = draft.module
+        match self.does:
+            case "a planted error":
+                with torch.no_grad():
+                    module.head.bias += 0.01
+            case "a NaN":
+                nn.init.constant_(module.head.bias, torch.nan)
+            case "another shape":
+                module.head = nn.Linear(8, 7)
+            case "one answer more":
+                module.register_forward_hook(lambda module, args, output: (output, output))
+            case "a bug":
+                module.conv.weight.data.zero_()
+                raise ZeroDivisionError("division by zero\nlong story")
+            case "a refusal":
+                raise StepError("this model is not for me.")
+            case "an interrupt":
+                module.conv.weight.data.zero_()
+                raise KeyboardInterrupt
+            case "a bad copy":
+                del module.head
+            case "nothing":
+                draft.notes.append("did nothing")
+
+
+class Loose(Trick):
+    """As before, without a claim to be exact."""
+
+    kind: ClassVar[str] = "loose"
+    tolerance: ClassVar[float | None] = None
+
+
+@pytest.fixture(autouse=True)
+def tricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "BUILT_IN", steps.BUILT_IN | {"trick": ".trick:Trick", "loose": ".trick:Loose"})
+    monkeypatch.setitem(__import__("sys").modules, "paifuser_lab.steps.trick", SimpleNamespace(Trick=Trick, Loose=Loose))  # type: ignore[arg-type]
+
+
+def small() -> Workload:
+    return Workload(Small(), images())
+
+
+def marked() -> Workload:
+    """A model with everything on it that a careless tool would lose or change."""
+    model = nn.Sequential(Small(), nn.Linear(5, 4), Counting())
+    model.train()
+    model[1].eval()
+    model[1].weight.requires_grad_(False)
+    model[0].register_forward_hook(lambda module, args, output: None)
+    return Workload(model, images())
+
+
+def portrait(model: nn.Module) -> Any:
+    return (
+        weights_hash(model), str(model), [one.training for one in model.modules()],
+        [list(one._forward_hooks) + list(one._forward_pre_hooks) for one in model.modules()],
+        [(id(one), one.requires_grad, one.is_contiguous(), one.grad) for one in model.parameters()],
+        [id(one) for one in model.buffers()],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS, ids=["fold", "layout", "precision", "backend"])
+def test_applying_never_touches_the_model(step: Any) -> None:
+    work = marked()
+    before = portrait(work.model)
+    answer = work.output()
+    variant = lab.apply(work, Recipe([step]))
+    assert variant.model is not work.model and portrait(work.model) == before and torch.equal(work.output(), answer)
+    mine = {tensor.data_ptr() for tensor in (*work.model.parameters(), *work.model.buffers())}
+    assert not mine & {tensor.data_ptr() for tensor in (*variant.module.parameters(), *variant.module.buffers())}
+    assert not any(one.training for one in variant.module.modules())
+
+
+def test_a_variant_has_its_recipe_notes_and_reports() -> None:
+    variant = lab.apply(small(), Recipe(STEPS))
+    assert [report.step for report in variant.reports] == ["fold batch-norm", "channels last", "bf16", "eager · 1 thread"]
+    assert variant.notes[0] == "folded 1 batch-norm layers" and variant.recipe == Recipe(STEPS)
+    assert variant.reports[0].relative_error < 1e-4 < variant.reports[2].relative_error < 0.05
+    assert variant.build_s >= sum(report.seconds for report in variant.reports[:2]) and variant.threads == 1
+    assert repr(variant) == "Variant(Small: fold batch-norm → channels last → bf16 · eager · 1 thread)".replace(
+        "bf16 ·", "bf16 →"
+    )
+
+
+def test_the_same_recipe_gives_the_same_object_and_a_longer_one_goes_on_from_there() -> None:
+    work = small()
+    one, short = lab.apply(work, Recipe(STEPS[:2])), lab.apply(work, Recipe(STEPS[:1]))
+    assert lab.apply(work, Recipe(STEPS[:2])) is one and lab.apply(work, Recipe(STEPS[:1])) is short
+    assert lab.apply(work, Recipe(STEPS[:3])).reports[:2] == one.reports
+    assert lab.apply(Workload(work.model, work.inputs), Recipe(STEPS[:2])) is not one
+
+
+def test_undoing_everything_is_the_original_to_the_bit() -> None:
+    work = small()
+    recipe = Recipe(STEPS)
+    lab.apply(work, recipe)
+    for _ in STEPS:
+        recipe = recipe[:-1]
+        undone = lab.apply(work, recipe)
+    assert weights_hash(undone.module) == weights_hash(work.model) and torch.equal(undone.model(x := images()), work.model(x))
+
+
+def test_the_same_steps_for_other_reasons_are_the_same_model_with_the_new_reasons() -> None:
+    work = small()
+    plain = lab.apply(work, Recipe(["fold"]))
+    told = lab.apply(work, Recipe([{"fold": {"why": "exact"}}], workload="small"))
+    assert told.module is plain.module and told.recipe.explain().endswith("exact") and told.recipe.workload == "small"
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_variant_that_was_changed_by_hand_is_made_anew(which: int) -> None:
+    work = small()
+    old = [lab.apply(work, Recipe(STEPS[:count])) for count in range(3)]
+    with torch.no_grad():
+        old[which].module.head.bias += 1
+    new = [lab.apply(work, Recipe(STEPS[:count])) for count in range(3)]
+    assert [one is other for one, other in zip(old, new, strict=True)] == [place != which for place in range(3)]
+    assert new[which].reports == () or new[which].reports[-1].relative_error < 1e-4
+
+
+def test_a_model_that_was_trained_since_is_applied_anew() -> None:
+    work = small()
+    old = lab.apply(work, Recipe(["fold"]))
+    with torch.no_grad():
+        work.model.norm.running_mean += 1
+    new = lab.apply(work, Recipe(["fold"]))
+    assert new is not old and new.weights_hash != old.weights_hash
+    torch.testing.assert_close(new.model(x := images()), work.model(x))
+
+
+def test_a_model_that_answers_otherwise_with_the_same_weights_is_applied_anew() -> None:
+    work = Workload(Scaled(), torch.randn(2, 4))
+    old = lab.apply(work, Recipe(["layout"]))
+    work.model.scale = 3.0
+    torch.testing.assert_close(lab.apply(work, Recipe(["layout"])).model(x := torch.randn(2, 4)), work.model(x))
+    assert old.model.scale == 1.0
+
+
+def test_only_so_many_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "MOST_KEPT", 3)
+    work = small()
+    for pattern in ("conv", "norm", "head", "*"):
+        lab.apply(work, Recipe([{"precision": {"layers": {pattern: "bf16"}}}]))
+    assert len(work.variants) == 3
+
+
+WRONG = {
+    "a planted error": ("trick", r"Step 'trick' cannot be applied to Small: it should be exact, and its answer differs by .*\(allowed 1e-04\); nothing was changed"),  # noqa: E501
+    "a NaN": ("loose", "its answer holds a NaN"),
+    "another shape": ("loose", r"answer has shape \(2, 7\) where the baseline's has \(2, 5\)"),
+    "one answer more": ("loose", "answer has 2 tensors where the baseline's has 1"),
+    "a bug": ("loose", r"ZeroDivisionError: division by zero; nothing was changed\.$"),
+    "a bad copy": ("loose", "AttributeError: .*head"),
+    "a refusal": ("loose", "Step 'loose' cannot be applied to Small: this model is not for me"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("exact", ["trick", "loose"])
+@pytest.mark.parametrize("does", WRONG)
+def test_a_step_that_goes_wrong_is_told_and_changes_nothing(does: str, exact: str) -> None:
+    kind, message = WRONG[does]
+    work = small()
+    before = portrait(work.model)
+    good = lab.apply(work, Recipe(["fold"]))
+    recipe = Recipe(["fold", {exact: {"does": does}}])
+    if does == "a planted error" and exact == "loose":
+        assert lab.apply(work, recipe).reports[-1].relative_error > 1e-4
+    else:
+        with pytest.raises(StepError, match=message if exact == kind else "cannot be applied to Small") as caught:
+            lab.apply(work, recipe)
+        assert "\n" not in str(caught.value)
+    assert portrait(work.model) == before and lab.apply(work, Recipe(["fold"])) is good
+    assert lab.apply(work, Recipe(["fold", "trick"])).notes[-1] == "did nothing"
+
+
+def test_an_interrupt_leaves_nothing_half_made() -> None:
+    work = small()
+    before = portrait(work.model)
+    recipe = Recipe(["fold", {"loose": {"does": "an interrupt"}}, "layout"])
+    with pytest.raises(KeyboardInterrupt):
+        lab.apply(work, recipe)
+    assert portrait(work.model) == before and [one.recipe for one in work.variants.values()] == [Recipe(), Recipe(["fold"])]
+    assert lab.apply(work, Recipe(["fold"])).reports[-1].relative_error < 1e-4
+
+
+def test_an_error_in_a_pattern_is_told_as_it_is() -> None:
+    with pytest.raises(RecipeError, match="pattern 'haed' matches no layer; the nearest are head"):
+        lab.apply(small(), Recipe([{"precision": {"layers": {"haed": "bf16"}}}]))
+
+
+def test_a_model_that_cannot_be_copied_is_told() -> None:
+    model = Small()
+    model.file = open(os.devnull)  # type: ignore[assignment]  # noqa: SIM115
+    with model.file, pytest.raises(StepError, match=r"Small cannot be copied .*, and a recipe is only applied to a copy"):
+        lab.apply(Workload(model, images()), Recipe(["fold"]))
+
+
+class Clinging(nn.Linear):
+    """Its copy is itself."""
+
+    def __deepcopy__(self, memo: Any) -> Clinging:
+        return self
+
+
+class Lending(nn.Linear):
+    """Its copy has its weight, or a view of it."""
+
+    lends_view = False
+
+    def __deepcopy__(self, memo: Any) -> Lending:
+        made = type(self)(self.in_features, self.out_features)
+        made.weight = nn.Parameter(self.weight[:]) if self.lends_view else self.weight
+        return made
+
+
+class LendingView(Lending):
+    lends_view = True
+
+
+class LendingBuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.ones(4))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values + self.shift
+
+    def __deepcopy__(self, memo: Any) -> LendingBuffer:
+        made = LendingBuffer()
+        made.shift = self.shift
+        return made
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [
+        (Clinging(4, 4), r"module 'part' \(Clinging\) is not copied but used again"),
+        (Lending(4, 4), r"the copy of module 'part' \(Lending\) shares the memory of 'weight'"),
+        (LendingView(4, 4), r"the copy of module 'part' \(LendingView\) shares the memory of 'weight'"),
+        (LendingBuffer(), r"the copy of module 'part' \(LendingBuffer\) shares the memory of 'shift'"),
+    ],
+    ids=["module", "weight", "view", "buffer"],
+)
+def test_a_model_whose_copy_is_partly_itself_is_refused_and_not_changed(part: nn.Module, what: str) -> None:
+    model = nn.Sequential(OrderedDict(line=nn.Linear(4, 4), part=part))
+    work = Workload(model, torch.randn(2, 4))
+    before = portrait(model)
+    with pytest.raises(StepError, match=f"Sequential cannot be copied .*{what}.*; let its __deepcopy__"):
+        lab.apply(work, Recipe([{"precision": {"default": "bf16"}}]))
+    with pytest.raises(WorkloadError, match=f"Sequential cannot be copied .*{what}"):
+        work.copied()
+    assert portrait(model) == before and work.variants == {}
+
+
+def test_a_model_that_is_its_own_copy_is_refused() -> None:
+    with pytest.raises(StepError, match=r"the model itself \(Clinging\) is not copied"):
+        lab.apply(Workload(Clinging(4, 4), torch.randn(2, 4)), Recipe(["layout"]))
+
+
+def test_a_variant_is_saved_whole_and_replayed_to_the_same_hash(tmp_path: Path) -> None:
+    work = small()
+    variant = lab.apply(work, Recipe(["fold", "layout"]))
+    folder = variant.save(tmp_path / "out")
+    assert {"recipe.yaml", "weights.safetensors"} < {one.name for one in folder.iterdir()}
+    again = lab.apply(Workload(work.model, work.inputs), Recipe.load(folder / "recipe.yaml"))
+    assert again.weights_hash == variant.weights_hash
+    nn.init.zeros_(again.module.head.weight)
+    load_weights(again.module, folder / "weights.safetensors")
+    assert weights_hash(again.module) == variant.weights_hash
+
+
+def test_layout_changes_memory_and_not_values() -> None:
+    variant = lab.apply(small(), Recipe(["layout"]))
+    seen: list[Tensor] = []
+    variant.module.conv.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    variant.model(images())
+    assert variant.module.conv.weight.is_contiguous(memory_format=torch.channels_last)
+    assert seen[0].is_contiguous(memory_format=torch.channels_last) and variant.reports[0].relative_error < 1e-5
+    assert "no image" in lab.apply(Workload(Scaled(), torch.randn(2, 4)), Recipe(["layout"])).notes[0]
+
+
+class Foreign(Trick):
+    """A step of another package."""
+
+    kind: ClassVar[str] = "foreign"
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, loads: Any) -> None:
+    class Entries(dict[str, Any]):
+        names: ClassVar[tuple[str, ...]] = ("foreign", "fold")
+
+    def load() -> Any:
+        if isinstance(loads, Exception):
+            raise loads
+        return loads
+
+    monkeypatch.setattr(
+        steps, "entry_points", lambda group: Entries(foreign=SimpleNamespace(load=load, value="pack.age:Foreign"))
+    )
+    monkeypatch.setattr(steps, "_installed", steps._installed.__wrapped__)
+    steps.step_class.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Any:
+    yield
+    steps.step_class.cache_clear()
+
+
+def test_a_step_of_another_package_joins_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, Foreign)
+    assert steps.step_names()[-1] == "foreign" and steps.step_names().count("fold") == 1
+    recipe = Recipe.from_text("version: 1\nsteps:\n  - foreign: {does: nothing}\n")
+    assert lab.apply(small(), recipe).notes == ("did nothing",) and steps.step_class("fold").__name__ == "Fold"
+
+
+@pytest.mark.parametrize(
+    ("loads", "message"),
+    [
+        (ImportError("no module named age"), r"'foreign' cannot be loaded from pack\.age:Foreign \(no module named age\)"),
+        (dict, "is not a Step of that kind"),
+        (Loose, "is not a Step of that kind"),
+    ],
+)
+def test_a_step_of_another_package_that_is_broken_is_told(loads: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, loads)
+    with pytest.raises(RecipeError, match=message):
+        Recipe(["foreign"])
+    assert Recipe(["fold"]).label == "fold batch-norm"
+
+
+def test_a_step_that_does_not_say_how_is_told() -> None:
+    with pytest.raises(PaifuserError, match="does not say how it is applied"):
+        lab.apply(small(), Recipe([type("Silent", (Step,), {"kind": "silent", "__annotations__": {}})()]))
+
+
+def test_an_engine_shares_the_weights_of_the_step_before_it():
+    work = lab.Workload(Small(), images())
+    before = lab.apply(work, lab.Recipe(["layout"]))
+    assert lab.apply(work, before.recipe + {"backend": {"threads": 1}}).module is before.module
+
+
+def test_what_is_kept_is_bounded_in_memory(monkeypatch):
+    work = lab.Workload(Small(), images())
+    monkeypatch.setattr(variants, "SHARE_OF_MEMORY", 0.0)
+    last = lab.apply(work, lab.Recipe(["layout", {"precision": {"default": "bf16"}}, "layout"]))
+    assert len(work.variants) == 2
+    assert lab.apply(work, last.recipe) is last
+
+
+def test_a_variant_that_was_made_under_other_threads_is_made_anew():
+    work = Workload(Small(), images())
+    before = torch.get_num_threads()
+    with threads(before + 1):
+        other = lab.apply(work, Recipe(["fold"]))
+    own = lab.apply(work, Recipe(["fold"]))
+    assert (other.threads, own.threads) == (before + 1, before)
+    with threads(before + 1):
+        assert lab.apply(work, Recipe(["fold"])) is other, "each is still there for its number of threads"
+    assert lab.apply(work, Recipe(["fold"])) is own

@@ -1,0 +1,152 @@
+"""What train data are taken from: lists, loaders of any kind, and what is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset
+
+import paifuser_lab as lab
+from paifuser_lab.errors import StepError
+from paifuser_lab.workload.data import first_batches
+from tests.support.models import Small, images
+
+CPU = torch.device("cpu")
+PAIRS = [(torch.full((2, 3, 8, 8), number / 10), torch.tensor([0, number % 5])) for number in range(6)]
+
+
+class Endless(IterableDataset[Any]):
+    """It has no length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(PAIRS)
+
+
+class Placed:
+    """It has places and a length, and no end of its own."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> Any:
+        return PAIRS[place % 3]
+
+
+class Failing:
+    def __iter__(self) -> Iterator[Any]:
+        yield PAIRS[0]
+        raise OSError("the disk is gone")
+
+
+def work_of(train: Any, model: nn.Module | None = None) -> lab.Workload:
+    torch.manual_seed(0)
+    return lab.Workload(model or Small().eval(), images(), name="small", loss=nn.functional.cross_entropy, train=train)
+
+
+def applied(train: Any, *steps: Any) -> lab.Variant:
+    return lab.apply(work_of(train), lab.Recipe(list(steps)))
+
+
+def shuffled() -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(7)
+    examples = [(torch.randn(3, 8, 8, generator=generator), number % 5) for number in range(24)]
+    return DataLoader(examples, batch_size=4, shuffle=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [{"prune": {"ratio": 0.5}}, {"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}])
+def test_a_loader_without_a_length_is_learned_from(step):
+    assert applied(DataLoader(Endless(), batch_size=None), step).notes
+
+
+def test_a_list_that_knows_only_its_length_ends_there():
+    assert len(list(first_batches(Placed(), CPU, "train data"))) == 3
+
+
+@pytest.mark.parametrize("step", [{"prune": {"ratio": 0.5, "importance": "taylor"}}, {"precision": {"default": "int8"}}])
+def test_a_loader_that_shuffles_gives_the_same_model_each_time_and_draws_nothing(step):
+    loader, hashes = shuffled(), set()
+    for start in range(3):
+        torch.manual_seed(start)
+        work = work_of(loader)
+        torch.manual_seed(start)
+        expected = torch.rand(1)
+        torch.manual_seed(start)
+        hashes.add(lab.apply(work, lab.Recipe([step])).weights_hash)
+        assert torch.equal(torch.rand(1), expected)
+    assert len(hashes) == 1
+
+
+def test_layers_and_channels_are_judged_on_the_same_batches_of_a_loader_that_shuffles_each_time():
+    loader = shuffled()
+    for look in (lab.importance, lambda work: lab.sensitivity(work, formats=("int4-weights",))):
+        rows = []
+        for start in range(2):
+            work = work_of(loader)
+            torch.manual_seed(start)
+            rows.append(look(work).rows)
+        assert rows[0] == rows[1]
+
+
+def test_the_generator_of_a_loader_is_put_back():
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    examples = [(torch.zeros(3), 0)] * 8
+    loader: Any = DataLoader(examples, shuffle=True, generator=generator)  # type: ignore[arg-type]
+    assert list(first_batches(loader, CPU, "train data"))
+    assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("train", "said"),
+    [
+        (Failing(), r"the train data fail at batch 1 \(OSError: the disk is gone\); mend them"),
+        (iter(PAIRS), "the train data can be gone through only once; give a list"),
+        ([(1, 2, 3)], r"batch 0 of the train data is a tuple of 3; let it be \(inputs, target\)"),
+        ([PAIRS[0][0]], "batch 0 of the train data is a Tensor; let it be"),
+        (7, "the train data are a int; give a list"),
+        ([], "the train data hold no batch; give at least one pair"),
+        ([(PAIRS[0][0] * float("nan"), PAIRS[0][1])], "'taylor': a gradient is NaN or infinite; look for one in the train data"),
+    ],
+)
+def test_what_is_wrong_with_the_data_is_told_before_a_channel_goes(train, said):
+    with pytest.raises(StepError, match=said):
+        applied(train, {"prune": {"ratio": 0.5}})
+
+
+def test_pruning_rounded_layers_says_what_to_put_first():
+    with pytest.raises(StepError, match=r"'taylor' finds no gradient .* put 'prune' before 'precision' and 'qat'"):
+        applied(PAIRS, {"precision": {"default": "int8"}}, {"prune": {"ratio": 0.5}})
+
+
+def test_batches_come_as_they_are_listed():
+    found: list[Tensor] = [inputs.tensors[0] for inputs, _ in first_batches(PAIRS, CPU, "train data")]
+    assert all(torch.equal(one, images) for one, (images, _) in zip(found, PAIRS, strict=True))
+
+
+def failing(answer: Tensor, target: Tensor) -> Tensor:
+    raise ValueError("odd target")
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (failing, r"the model or its loss fails on the train data \(ValueError: odd target\); mend them"),
+        (nn.CrossEntropyLoss(reduction="none"), r"'taylor' finds no gradient .* scalar"),
+        (lambda answer, target: 1.0, "'taylor' finds no gradient"),
+    ],
+)
+def test_a_loss_without_a_gradient_is_told(loss, said):
+    work = work_of(PAIRS)
+    work.loss = loss
+    with pytest.raises(StepError, match=said):
+        lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5}}]))
+    assert all(weight.requires_grad for weight in work.model.parameters())
+
+
+def test_the_batch_at_which_a_loader_without_a_length_fails_is_named():
+    with pytest.raises(StepError, match="the train data fail at batch 1 "):
+        applied(Failing(), {"distill": {"epochs": 1}})

@@ -1,0 +1,384 @@
+"""Workloads: inputs of every kind, a model that is left as it was, and failures that name the layer."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import weakref
+from collections import UserDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import paifuser_lab as lab
+from paifuser_lab import Workload
+from paifuser_lab.errors import FileError, ForwardError, MeasureError, MissingExtraError, UnknownModelError, WorkloadError
+from paifuser_lab.model.weights import save_weights, weights_hash
+from paifuser_lab.workload import Inputs, changed_buffers, running
+from tests.support.models import Counting, Mapped, Scribbling, Small, Tied, ids, images
+
+
+class Two(nn.Module):
+    def forward(self, a: Tensor, b: Tensor | None = None) -> Tensor:
+        return a if b is None else a - b
+
+
+ONE, OTHER = torch.full((2, 3), 5.0), torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "answer"),
+    [
+        (ONE, 5.0),
+        ((ONE, OTHER), 4.0),
+        ([ONE, OTHER], 4.0),
+        ({"b": OTHER, "a": ONE}, 4.0),
+        (UserDict({"a": ONE, "b": OTHER}), 4.0),
+        (Inputs((ONE,), {"b": OTHER}), 4.0),
+    ],
+    ids=["tensor", "tuple", "list", "dict", "a tokenizer's mapping", "both"],
+)
+def test_inputs_are_given_as_a_call_takes_them(inputs: Any, answer: float) -> None:
+    work = Workload(Two(), inputs, name="two")
+    assert torch.equal(work.output(), torch.full((2, 3), answer))
+    assert repr(work).startswith("Workload(two: 2×3")
+
+
+def test_inputs_have_their_tensors_in_order_and_change_as_one() -> None:
+    inputs = Inputs((ONE, [OTHER]), {"deep": {"x": OTHER}, "n": 3})
+    assert len(inputs.tensors) == 3 and inputs.tensors[0] is ONE
+    doubled = inputs.map(lambda tensor: tensor * 2)
+    assert torch.equal(doubled.args[0], ONE * 2) and doubled.kwargs["n"] == 3
+    assert inputs.clone().args[0] is not ONE
+
+
+def model_with_flags() -> nn.Module:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), Counting())
+    model.train()
+    model[1].eval()
+    return model
+
+
+@pytest.mark.parametrize("rebinds", [False, True])
+def test_running_puts_flags_and_buffers_back(rebinds: bool) -> None:
+    model = model_with_flags()
+    model[2].rebinds = rebinds
+    buffers, flags, before = list(model.buffers()), [one.training for one in model.modules()], weights_hash(model)
+    with running(model):
+        assert not any(one.training for one in model.modules()) and not torch.is_grad_enabled()
+        model(torch.randn(3, 4))
+        assert model[2].calls.item() == 1
+    assert [one.training for one in model.modules()] == flags and weights_hash(model) == before
+    assert all(one is other for one, other in zip(model.buffers(), buffers, strict=True))
+
+
+def test_running_puts_them_back_after_an_error_too() -> None:
+    model = model_with_flags()
+    before = weights_hash(model)
+    with pytest.raises(RuntimeError), running(model):  # noqa: PT012
+        model(torch.randn(3, 4))
+        model(torch.randn(3, 5))
+    assert model.training and not model[1].training and weights_hash(model) == before
+
+
+def test_a_buffer_that_a_forward_makes_anew_is_gone_afterwards() -> None:
+    class Caching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.register_buffer("cache", x * 2)
+            return self.cache
+
+    work = Workload(Caching(), ONE)
+    work.output()
+    assert not list(work.model.buffers()) and changed_buffers(work) == ()
+
+
+@pytest.mark.parametrize("rebinds", [False, True])
+def test_buffers_that_a_forward_writes_are_named(rebinds: bool) -> None:
+    assert changed_buffers(Workload(Counting(rebinds=rebinds), torch.randn(2, 4))) == ("calls",)
+    assert changed_buffers(Workload(Small(), images())) == ()
+
+
+@pytest.mark.parametrize(
+    "model", [Counting(), Counting(rebinds=True), Small(), Tied().train()], ids=lambda one: type(one).__name__
+)
+def test_output_leaves_the_model_and_its_inputs_as_they_were(model: nn.Module) -> None:
+    given = {"Small": images(), "Tied": ids()}.get(type(model).__name__, torch.randn(2, 4))
+    before, kept, flag = weights_hash(model), given.clone(), model.training
+    work = Workload(model, given)
+    first, second = work.output(), work.output()
+    assert torch.equal(first, second) and weights_hash(model) == before and model.training is flag
+    assert torch.equal(given, kept) and not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+
+
+def test_a_model_that_writes_into_its_input_disturbs_nobody() -> None:
+    given = torch.zeros(2, 4)
+    work = Workload(Scribbling(), given)
+    assert torch.equal(work.output(), work.output()) and torch.equal(given, torch.zeros(2, 4))
+
+
+class Nan(nn.Module):
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.first, self.second, self.where = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), where
+        if where == "weight":
+            with torch.no_grad():
+                self.second[0].weight[0, 0] = torch.nan
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        if self.where == "between":
+            x = x / 0 * 0
+        return self.second(x)
+
+
+@pytest.mark.parametrize(
+    ("where", "layer", "named"),
+    [("weight", "second.0", r"layer 'second\.0' \(Linear\)"), ("between", "", r"the model itself \(Nan\)")],
+)
+def test_a_nan_names_the_layer_where_it_began(where: str, layer: str, named: str) -> None:
+    with pytest.raises(ForwardError, match=rf"returns NaN on its example inputs, first at {named}") as caught:
+        Workload(Nan(where), torch.randn(2, 4)).output()
+    assert caught.value.layer == layer
+
+
+def test_a_nan_deep_in_a_dict_is_found() -> None:
+    model = Mapped()
+    nn.init.constant_(model.line.bias, torch.nan)
+    with pytest.raises(ForwardError, match="layer 'line'"):
+        Workload(model, {"ids": ids()}).output()
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "layer", "message"),
+    [
+        (Small(), torch.randn(2, 4, 8, 8), "conv", r"fails on its example inputs at layer 'conv' \(Conv2d\), which received 2×4×8×8: .*channels"),  # noqa: E501
+        (nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(9, 2))), torch.randn(2, 4), "1.1", r"layer '1\.1' \(Linear\), which received 2×8"),  # noqa: E501
+        (Mapped(), {"ids": torch.tensor([[99]])}, "table", r"layer 'table' \(Embedding\), which received 1×1: index out of range"),
+        (Two(), (ONE, torch.ones(7)), "", r"the model itself \(Two\), which received 2×3, 7"),
+        (Two(), {"c": ONE}, "", "unexpected keyword argument 'c'"),
+        (Two(), (), "", "missing 1 required positional argument"),
+    ],
+    ids=["channels", "nested", "an id too large", "no layer", "unknown keyword", "nothing given"],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_name_the_layer_and_what_it_received(
+    model: nn.Module, inputs: Any, layer: str, message: str
+) -> None:
+    with pytest.raises(ForwardError, match=message) as caught:
+        Workload(model, inputs).output()
+    assert caught.value.layer == layer and "\n" not in str(caught.value)
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+
+
+def meta_model() -> nn.Module:
+    with torch.device("meta"):
+        return nn.Linear(2, 2)
+
+
+def lazy_model() -> nn.Module:
+    return nn.Sequential(nn.LazyLinear(3))
+
+
+class Elsewhere(nn.Linear):
+    """As on a device that is not here."""
+
+    def parameters(self, recurse: bool = True) -> Any:
+        return iter([torch.empty(1, device="meta")])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Workload(meta_model(), torch.ones(1, 2)), "'weight' is on the meta device and has no values; load the weights"),
+        (lambda: Workload(nn.Linear(2, 2), torch.ones(1, 2, device="meta")), "an input is on the meta device"),
+        (lambda: Workload(nn.Linear(2, 2), torch.ones(0, 2)), r"an input has shape \(0, 2\), a batch of zero"),
+        (lambda: Workload(Mapped(), {"ids": ids(0)}), "a batch of zero"),
+        (lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)), "is on meta and an input is on cpu; move one of them"),
+        (lambda: Workload(lazy_model(), torch.ones(1, 2)), r"'0\.weight' of a lazy layer has no shape yet"),
+        (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module; function is none"),  # type: ignore[arg-type]
+        (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
+        (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
+    ],
+    ids=["meta weights", "meta input", "empty batch", "empty batch in a dict", "two devices", "lazy", "a function", "batch 0", "batch -1"],
+)  # fmt: skip
+def test_what_cannot_be_run_is_refused_at_once(make: Callable[[], Workload], message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
+        make()
+
+
+def test_an_unknown_model_names_the_nearest() -> None:
+    with pytest.raises(UnknownModelError, match="resnet18"):
+        lab.load("resnet81")
+
+
+def accuracy(predict: Callable[[Any], Tensor], test: Any) -> float:
+    return sum(float((predict(batch).argmax(1) == labels).float().mean()) for batch, labels in test) / len(test)
+
+
+def test_the_metric_is_of_the_model_that_is_given() -> None:
+    model, other = Small().train(), Small()
+    batch = images(6)
+    labels = model.eval()(batch).argmax(1)
+    work = Workload(model.train(), batch, test=[(batch, labels)], metric=accuracy)
+    assert work.evaluate() == 1.0 and work.metric_name == "accuracy" and model.training
+    assert work.evaluate(lambda x: -other(x)) < 1.0
+    assert Workload(model, batch, metric=accuracy).evaluate() is None
+
+
+def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:
+    raise ValueError("no labels here.\na long story")
+
+
+def test_a_metric_that_raises_is_named_with_what_it_raised() -> None:
+    work = Workload(Small(), images(), test=[(images(), None)], metric=unkind)
+    said = r"^metric 'unkind' of Small fails \(ValueError: no labels here\); mend it: it is called as metric\(predict, test\)\.$"
+    with pytest.raises(MeasureError, match=said) as caught:
+        work.evaluate()
+    assert isinstance(caught.value.__cause__, ValueError)
+    with pytest.raises(MeasureError, match=said):
+        lab.compare(work, rounds=1)
+
+
+def test_a_model_that_fails_on_the_test_data_is_not_blamed_on_the_metric() -> None:
+    work = Workload(Small(), images(), name="small", test=[(torch.ones(2, 5), torch.zeros(2))], metric=accuracy)
+    with pytest.raises(
+        MeasureError, match=r"^small fails on its test data \(RuntimeError: .*\); see that each batch has what the model"
+    ):
+        work.evaluate()
+
+
+def test_a_workload_on_another_device_is_a_copy() -> None:
+    work = Workload(Small(), images())
+    work.variants["x"] = None
+    moved = work.to("cpu")
+    assert moved.model is not work.model and not moved.variants and work.variants
+
+
+def test_a_workload_and_its_variants_go_when_nobody_holds_them() -> None:
+    work = Workload(nn.Linear(2, 2), torch.ones(1, 2))
+    lab.apply(work, lab.Recipe(["layout"]))
+    gone = weakref.ref(work)
+    del work
+    gc.collect()
+    assert gone() is None
+
+
+MODULE = """
+import torch
+from torch import nn
+import paifuser_lab as lab
+number = 3
+def pair(width=4):
+    import {name}_helper
+    return nn.Linear(width, 2), torch.ones(1, width)
+def work():
+    return lab.Workload(nn.Linear(3, 2), torch.ones(1, 3), name="mine")
+def model():
+    return nn.Linear(3, 2)
+def batches():
+    return [(torch.ones(2, 3), torch.zeros(2))], [(torch.rand(2, 3), torch.zeros(2))]
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module in the current folder, which is not on the path, and a helper that it imports when called."""
+    name = f"made_up_{os.getpid()}"
+    (tmp_path / f"{name}.py").write_text(MODULE.format(name=name))
+    (tmp_path / f"{name}_helper.py").write_text("")
+    (tmp_path / "broken_module.py").write_text("def f(:\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return name
+
+
+def test_a_function_gives_a_workload_or_a_pair(here: str) -> None:
+    path = list(sys.path)
+    work = lab.load(f"{here}:pair", width=6)
+    assert (work.name, work.inputs.tensors[0].shape) == ("pair", (1, 6))
+    assert lab.load(f"{here}:work").name == "mine" and sys.path == path
+
+
+def test_data_can_be_another_functions(here: str) -> None:
+    work = lab.load(f"{here}:work", data=f"{here}:batches", seed=3)
+    again = lab.load(f"{here}:work", data=f"{here}:batches", seed=3)
+    assert work.train is not None and work.test is not None and again.test is not None
+    assert len(work.train) == 1 and torch.equal(work.test[0][0], again.test[0][0])
+    with pytest.raises(WorkloadError, match="returned Linear; as data, return a pair"):
+        lab.load(f"{here}:work", data=f"{here}:model")
+
+
+def test_a_function_gives_equal_weights_for_equal_seeds_and_leaves_chance_alone(here: str) -> None:
+    state = torch.random.get_rng_state()
+    one, same, other = (weights_hash(lab.load(f"{here}:pair", seed=seed).model) for seed in (0, 0, 1))
+    assert one == same != other and torch.equal(torch.random.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("{here}:absent", "cannot be imported .*absent"),
+        ("no_such_module_here:f", "cannot be imported .*no_such_module_here"),
+        ("broken_module:f", "cannot be imported .*SyntaxError"),
+        ("{here}:number", "is a int, not a function"),
+        (":f", "cannot be imported"),
+        ("{here}:model", "returned Linear; return a Workload, or a pair"),
+    ],
+)
+def test_a_function_that_gives_none_is_told(function: str, message: str, here: str) -> None:
+    path = list(sys.path)
+    with pytest.raises(WorkloadError, match=message):
+        lab.load(function.format(here=here))
+    assert sys.path == path
+
+
+def test_weights_are_loaded_by_name(tmp_path: Path) -> None:
+    path = save_weights(lab.load("resnet18-tiny", seed=7).model, tmp_path / "w.safetensors")
+    work = lab.load("resnet18-tiny", weights=path)
+    assert weights_hash(work.model) == weights_hash(lab.load("resnet18-tiny", seed=7).model)
+    with pytest.raises(FileError, match="saved from another model"):
+        lab.load("bert-base-tiny", weights=path)
+
+
+def transformers_or_skip() -> None:
+    if "transformers" not in os.environ.get("PAIFUSER_REQUIRE", ""):
+        pytest.importorskip("transformers")
+
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("name", "options", "key", "shape"),
+    [
+        ("hf:bert", SMALL | {"vocab_size": 120}, "input_ids", (2, 128)),
+        ("hf:vit", SMALL | {"image_size": 32, "patch_size": 16}, "pixel_values", (2, 3, 32, 32)),
+    ],
+)
+def test_a_transformers_config_by_name_is_a_workload(
+    name: str, options: dict[str, Any], key: str, shape: tuple[int, ...]
+) -> None:
+    transformers_or_skip()
+    work = lab.load(name, batch=2, **options)
+    assert work.inputs.kwargs[key].shape == shape
+    assert torch.isfinite(work.output().last_hidden_state).all()
+    assert weights_hash(work.model) == weights_hash(lab.load(name, batch=2, **options).model)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_transformers_config_that_is_none_is_told() -> None:
+    transformers_or_skip()
+    with pytest.raises(UnknownModelError, match="transformers cannot make 'hf:nonsense'"):
+        lab.load("hf:nonsense")
+
+
+def test_transformers_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtraError, match=r"hf:bert needs transformers.*pip install 'paifuser-lab\[hf\]'"):
+        lab.load("hf:bert")
