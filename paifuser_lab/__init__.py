@@ -1,12 +1,13 @@
-"""PAIFuser Lab: see where a PyTorch model spends its time, change it, measure the effect at once, undo it, replay it.
+"""PAIFuser Lab: see where a PyTorch model spends its time, change it, measure the effect at once,
+undo it, replay it.
 
 import paifuser_lab as lab
 
-work = lab.load("resnet18")                                  # or lab.Workload(model, inputs)
-recipe = lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}])
-variant = lab.apply(work, recipe)                            # a changed copy; variant.model is called like the original
-lab.compare(work, variant)                                   # timed in turn against the baseline
-variant.save("mine"); lab.load("mine")                       # one folder, and the same model from it
+work = lab.load("resnet18")                                  # or lab.Workload(model, inputs) recipe
+= lab.Recipe(["fold", {"backend": {"name": "onnxruntime"}}]) variant = lab.apply(work, recipe)
+# a changed copy; variant.model is called like the original lab.compare(work, variant)
+# timed in turn against the baseline variant.save("mine"); lab.load("mine")                       #
+one folder, and the same model from it
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ LONGEST_PART = 40  # letters of a name that stand in the name of what is written
 
 
 def cache_folder(*parts: str) -> Path:
-    """Where measured and trained things are kept between runs: PAIFUSER_CACHE, or the user's cache folder."""
+    """Where measured and trained things are kept between runs: PAIFUSER_CACHE, or the user's cache
+    folder.
+    """
     root = os.environ.get("PAIFUSER_CACHE")
     folder = Path(root) if root else platformdirs.user_cache_path(APP)
     folder = folder.joinpath(*parts)
@@ -30,20 +32,26 @@ def cache_folder(*parts: str) -> Path:
 
 
 def cache_file(kind: str, *known: object) -> Path:
-    """The cache's file for what was found where this was known: a machine, a number of threads, a version …"""
+    """The cache's file for what was found where this was known: a machine, a number of threads, a
+    version …
+    """
     digest = hashlib.sha256("|".join(map(str, known)).encode()).hexdigest()
     return cache_folder() / f"{kind}-{digest[:16]}.json"
 
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends well, and is gone when it does not."""
+    """A temporary file beside `path` that takes its place when the block ends well, and is gone
+    when it does not.
+    """
     path = checked_path(path)
     temporary = path.with_name(f".{path.name[:LONGEST_PART]}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch(exist_ok=False)
-        mode = temporary.stat().st_mode  # as the user's files are; safetensors, like mkstemp, would leave it to the owner alone
+        mode = (
+            temporary.stat().st_mode
+        )  # as the user's files are; safetensors, like mkstemp, would leave it to the owner alone
         try:
             yield temporary
             temporary.chmod(mode)
@@ -59,19 +67,29 @@ def replacing(path: str | Path) -> Iterator[Path]:
 def cannot_write(what: str, error: OSError) -> FileError:
     """The sentence for something that could not be written, with what helps against it."""
     reason = error.strerror or first_line(error)
-    remedy = "free some space there or choose another folder" if error.errno in NO_ROOM else "choose a folder you can write to"
+    remedy = (
+        "free some space there or choose another folder"
+        if error.errno in NO_ROOM
+        else "choose a folder you can write to"
+    )
     return FileError(f"Cannot write {what}: {reason}; {remedy}.")
 
 
 def checked_path(path: str | Path) -> Path:
-    """A path that the system can be asked about; a name with half a character in it, or a zero byte, can be none."""
+    """A path that the system can be asked about; a name with half a character in it, or a zero
+    byte, can be none.
+    """
     if not is_encodable(str(path)) or "\0" in str(path):
-        raise FileError(f"{str(path)!r} holds a character that no file's name can have; choose another name.")
+        raise FileError(
+            f"{str(path)!r} holds a character that no file's name can have; choose another name."
+        )
     return Path(path)
 
 
 def file_exists(path: str | Path) -> bool:
-    """Whether there is such a file; a name that none can have is none (pathlib raises for some of these)."""
+    """Whether there is such a file; a name that none can have is none (pathlib raises for some of
+    these).
+    """
     return os.path.isfile(path)
 
 
@@ -106,24 +124,36 @@ def read_text(path: str | Path, *, limit_bytes: int = 64 << 20) -> str:
     except OSError as error:
         raise FileError(f"Cannot read {path}: {error.strerror}.") from error
     if len(content) > limit_bytes:  # the system's own files say that they are empty
-        raise FileError(f"{path.name} is longer than the limit of {limit_bytes:,} bytes; is it the right file?")
+        raise FileError(
+            f"{path.name} is longer than the limit of {limit_bytes:,} bytes; is it the right file?"
+        )
     try:
         return content.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise FileError(f"{path.name} is not a text file (byte {error.start} is not UTF-8).") from error
+        raise FileError(
+            f"{path.name} is not a text file (byte {error.start} is not UTF-8)."
+        ) from error
 
 
 def check_size(path: Path, *, limit_bytes: int = 64 << 20) -> None:
     """Refuse what is no file or too large before anybody reads it."""
     if (size := size_of(path)) > limit_bytes:
-        raise FileError(f"{path.name} is {size:,} bytes, past the limit of {limit_bytes:,}; is it the right file?")
+        raise FileError(
+            f"{path.name} is {size:,} bytes, past the limit of {limit_bytes:,}; is it the right "
+            "file?"
+        )
 
 
 def size_of(path: Path) -> int:
-    """How many bytes a file holds; to read from a pipe or a device may never end, so these are refused."""
+    """How many bytes a file holds; to read from a pipe or a device may never end, so these are
+    refused.
+    """
     found = path.stat()
     if stat.S_ISDIR(found.st_mode):
         raise FileError(f"{path} is a folder; give a file.")
     if not stat.S_ISREG(found.st_mode):
-        raise FileError(f"{path} is a pipe or a device, not a file; write what it holds into a file and give that.")
+        raise FileError(
+            f"{path} is a pipe or a device, not a file; write what it holds into a file and give "
+            "that."
+        )
     return found.st_size

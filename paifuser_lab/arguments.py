@@ -14,7 +14,12 @@ MOST_THREADS = 1024
 
 
 def check_count(
-    name: str, value: Any, *, least: int = 1, most: float = math.inf, error: type[PaifuserError] = MeasureError
+    name: str,
+    value: Any,
+    *,
+    least: int = 1,
+    most: float = math.inf,
+    error: type[PaifuserError] = MeasureError,
 ) -> None:
     """Refuse what is no integer of at least `least` and at most `most`; a bool is none."""
     is_integer = isinstance(value, Integral) and not isinstance(value, bool)
@@ -45,6 +50,7 @@ def device_of(name: str | torch.device) -> torch.device:
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = first_line(error).rstrip(".")
         raise WorkloadError(
-            f"device={str(name)!r} cannot be used here ({reason}); give 'cpu', or 'cuda' where torch sees a GPU."
+            f"device={str(name)!r} cannot be used here ({reason}); give 'cpu', or 'cuda' where "
+            "torch sees a GPU."
         ) from error
     return device

@@ -6,13 +6,16 @@
     │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
     ├── RecipeError            a recipe cannot be read, or does not fit this model
     ├── StepError              a step failed or was not exact enough; nothing was changed
-    │   └── StoppedError       a long step was stopped before its end; what it did is kept, and it goes on from there
+    │   └── StoppedError       a long step was stopped before its end; what it did is kept, and it
+    goes on from there
     ├── MeasureError           something could not be measured
-    ├── KernelError            a CUDA kernel does not compile, does not load, or was given what it cannot mean anything for
+    ├── KernelError            a CUDA kernel does not compile, does not load, or was given what it
+    cannot mean anything for
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
-Every message is one sentence that says what was wrong with which layer, file or value, and what to do.
+Every message is one sentence that says what was wrong with which layer, file or value, and what to
+do.
 """
 
 from __future__ import annotations
@@ -55,14 +58,19 @@ class MeasureError(PaifuserError):
 
 
 class KernelError(PaifuserError):
-    """A CUDA kernel does not compile, does not load, or was given what it cannot mean anything for."""
+    """A CUDA kernel does not compile, does not load, or was given what it cannot mean anything
+    for.
+    """
 
 
 class MissingExtraError(PaifuserError):
     """An optional dependency is not installed."""
 
     def __init__(self, package: str, *, extra: str, needed_for: str) -> None:
-        super().__init__(f"{needed_for} needs {package}, which is not installed: pip install 'paifuser-lab[{extra}]'.")
+        super().__init__(
+            f"{needed_for} needs {package}, which is not installed: pip install "
+            f"'paifuser-lab[{extra}]'."
+        )
         self.package = package
         self.extra = extra
 
@@ -72,7 +80,12 @@ class FileError(PaifuserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library said (with the next where it ends in a colon), or the error's name where it said nothing."""
+    """The first line of what a library said (with the next where it ends in a colon), or the
+    error's name where it said nothing.
+    """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    count = next((index for index, line in enumerate(lines, 1) if not line.rstrip().endswith(":")), len(lines))
+    count = next(
+        (index for index, line in enumerate(lines, 1) if not line.rstrip().endswith(":")),
+        len(lines),
+    )
     return " ".join(line.strip() for line in lines[:count])

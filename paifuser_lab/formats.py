@@ -1,4 +1,6 @@
-"""Number formats: what each keeps of a tensor, and how values are rounded to it. Pure arithmetic, used to predict and to run alike."""
+"""Number formats: what each keeps of a tensor, and how values are rounded to it. Pure arithmetic,
+used to predict and to run alike.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-GROUP = 32  # weights of fewer than eight bits share a scale with so many neighbours, where their number divides
-FLOATS: dict[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-AUTOCAST: dict[str, torch.dtype] = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}  # weights stay, operators choose
-NAMES = (*FLOATS, "int8", "fp8", "int8-weights", "int4-weights")  # what a layer can run in; fewer bits can be looked at
+# weights of fewer than eight bits share a scale with so many neighbours, where their number divides
+GROUP = 32
+FLOATS: dict[str, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
+AUTOCAST: dict[str, torch.dtype] = {
+    "amp-bf16": torch.bfloat16,
+    "amp-fp16": torch.float16,
+}  # weights stay, operators choose
+NAMES = (
+    *FLOATS,
+    "int8",
+    "fp8",
+    "int8-weights",
+    "int4-weights",
+)  # what a layer can run in; fewer bits can be looked at
 FP8 = torch.float8_e4m3fn  # four bits of exponent, three of mantissa
 MOST_FP8 = torch.finfo(FP8).max
 WEIGHTS_ONLY = re.compile(r"int([2-8])-weights")
@@ -62,12 +78,16 @@ class Quantized:
 
 
 def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
-    """Round a weight to whole numbers, symmetric around zero: a scale a channel, and below eight bits one a group of neighbours."""
+    """Round a weight to whole numbers, symmetric around zero: a scale a channel, and below eight
+    bits one a group of neighbours.
+    """
     return with_scales(weight, scales_of(weight, bits, channel=channel), bits, channel=channel)
 
 
 def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
-    """The scales (channels, groups) at which the largest weight of each group is the largest whole number; 1 where all are zero."""
+    """The scales (channels, groups) at which the largest weight of each group is the largest whole
+    number; 1 where all are zero.
+    """
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()
     groups = inputs // GROUP if bits < 8 and inputs % GROUP == 0 else 1
@@ -95,12 +115,16 @@ def rounded(weight: Tensor, name: str, *, channel: int = 0) -> Tensor:
     if number.dtype is not None:
         return weight.detach().to(number.dtype).to(weight.dtype)
     if name == "fp8":
-        return fp8_rounded(weight.detach(), tuple(dim for dim in range(weight.ndim) if dim != channel))
+        return fp8_rounded(
+            weight.detach(), tuple(dim for dim in range(weight.ndim) if dim != channel)
+        )
     return quantize(weight, number.weight_bits, channel=channel).dequantized()
 
 
 def to_fp8(values: Tensor, dims: int | tuple[int, ...] = -1) -> tuple[Tensor, Tensor]:
-    """Values in fp8, and the scales at which the largest along some dimensions is the largest that it has; 1 where all are zero."""
+    """Values in fp8, and the scales at which the largest along some dimensions is the largest that
+    it has; 1 where all are zero.
+    """
     values = values.float()
     scales = values.abs().amax(dim=dims, keepdim=True) / MOST_FP8
     scales = torch.where(scales == 0, torch.ones_like(scales), scales)
@@ -125,7 +149,9 @@ def weight_bytes(weight: Tensor, name: str, *, channel: int = 0) -> int:
 
 @dataclass(frozen=True)
 class Range:
-    """What values lie between, and the 256 steps that stand for them; zero is always one of them."""
+    """What values lie between, and the 256 steps that stand for them; zero is always one of
+    them.
+    """
 
     low: float
     high: float
@@ -157,7 +183,9 @@ CHANNEL_OF: dict[type[nn.Module], int] = {
 
 
 def channel_of(layer: nn.Module) -> int | None:
-    """Which dimension of a layer's weight is its output channels; None for a layer that has no weight to quantize."""
+    """Which dimension of a layer's weight is its output channels; None for a layer that has no
+    weight to quantize.
+    """
     for kind, channel in CHANNEL_OF.items():
         if isinstance(layer, kind) and type(layer).forward is kind.forward:
             return channel

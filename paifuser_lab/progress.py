@@ -1,7 +1,8 @@
-"""How far long work has come: one seam for notebooks, terminals, papermill logs and silence. Stands on tqdm.
+"""How far long work has come: one seam for notebooks, terminals, papermill logs and silence. Stands
+on tqdm.
 
-PAIFUSER_PROGRESS chooses: `auto` (a bar where a person is, plain lines elsewhere), `bar`, `lines` or `none`.
-PAIFUSER_STATIC=1 leaves widgets out of notebooks, so that a bar becomes plain lines.
+PAIFUSER_PROGRESS chooses: `auto` (a bar where a person is, plain lines elsewhere), `bar`, `lines`
+or `none`. PAIFUSER_STATIC=1 leaves widgets out of notebooks, so that a bar becomes plain lines.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ class _Lines:
         self.done += count
         if time.monotonic() - self.said_at > LINE_EVERY_S:
             self.said_at = time.monotonic()
-            print(f"{self.what}: {self.done} of {self.total}{' · ' + doing if doing else ''}", file=sys.stderr, flush=True)
+            print(
+                f"{self.what}: {self.done} of {self.total}{' · ' + doing if doing else ''}",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 class _Bar:
@@ -62,7 +67,8 @@ def progress(what: str, total: int) -> Iterator[Progress]:
 
     with tqdm(total=total, desc=what, leave=False) as bar:
         yield _Bar(bar)
-        bar.total = bar.n  # work that ends at its time limit is done, and a bar short of its total would stay, in red
+        # work that ends at its time limit is done, and a bar short of its total would stay, in red
+        bar.total = bar.n
 
 
 def is_static() -> bool:

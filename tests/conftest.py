@@ -1,4 +1,6 @@
-"""What every test stands on: a cache of this run alone, silence, and the hand-written models beside this file."""
+"""What every test stands on: a cache of this run alone, silence, and the hand-written models beside
+this file.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ PATIENCE = 120.0
 
 if os.environ.get(
     "PAIFUSER_REQUIRE"
-):  # what decides whether a change lands draws the same examples each time; `make test` goes on looking
+    # what decides whether a change lands draws the same examples each time; `make test` goes on
+    # looking
+):
     settings.register_profile("landing", derandomize=True)
     settings.load_profile("landing")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache folder for all tests and all their processes, so that the hardware is measured once; no progress is shown."""
+    """One cache folder for all tests and all their processes, so that the hardware is measured
+    once; no progress is shown.
+    """
     root = tmp_path_factory.getbasetemp()
     folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "paifuser-cache"
     with pytest.MonkeyPatch.context() as patch:
@@ -44,7 +50,9 @@ def same_chance_and_threads() -> Iterator[None]:
     torch.manual_seed(0)
     before = torch.get_num_threads()
     yield
-    assert torch.get_num_threads() == before, "a test or the code it ran changed torch's number of threads for good"
+    assert torch.get_num_threads() == before, (
+        "a test or the code it ran changed torch's number of threads for good"
+    )
 
 
 @pytest.fixture
@@ -58,7 +66,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def always_quicker() -> Iterator[list[Any]]:
-    """No wall time is taken: as one everything is twice as fast. The places that were timed are counted."""
+    """No wall time is taken: as one everything is twice as fast. The places that were timed are
+    counted.
+    """
     counted: list[Any] = []
 
     def timed(calls: dict[str, Any], device: torch.device) -> dict[str, float]:
@@ -74,13 +84,17 @@ def always_quicker() -> Iterator[list[Any]]:
 def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What it says when attention is timed: milliseconds before and after."""
     said = {"before": 2.0, "after": 1.0}
-    monkeypatch.setattr(attending.judging, "compare_ms", lambda *given: (said["before"], said["after"]))
+    monkeypatch.setattr(
+        attending.judging, "compare_ms", lambda *given: (said["before"], said["after"])
+    )
     return said
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
-    """A workbench of a small model that has been looked at; `as_it_was` empties it for each test."""
+    """A workbench of a small model that has been looked at; `as_it_was` empties it for each
+    test.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("bench"))
         patch.setattr(session, "LOOK_S", 0.05)

@@ -40,14 +40,18 @@ TIMED: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", TIMED)
 @pytest.mark.parametrize("seconds", [NAN, -1, "5", True])
 def test_seconds_are_a_number_that_is_not_below_zero(name: str, seconds: Any) -> None:
-    with pytest.raises(MeasureError, match=r"^seconds=.* leaves no time to measure; give a number, .*0.*\.$"):
+    with pytest.raises(
+        MeasureError, match=r"^seconds=.* leaves no time to measure; give a number, .*0.*\.$"
+    ):
         TIMED[name](work(), seconds=seconds)
 
 
 @pytest.mark.parametrize("count", [0, -2, 1.5, True, 1_000_000])
 def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
     for look in (lab.profile, profiler.batch_size):
-        with pytest.raises(MeasureError, match=r"^threads=.* is not possible; give an integer of 1 to 1024"):
+        with pytest.raises(
+            MeasureError, match=r"^threads=.* is not possible; give an integer of 1 to 1024"
+        ):
             look(work(), threads=count)
     with pytest.raises(MeasureError, match="torch cannot work with"), threads(count):
         pass
@@ -66,14 +70,20 @@ def test_threads_are_an_integer_that_a_machine_can_have(count: Any) -> None:
     ids=["most", "runs", "rounds", "batch"],
 )
 @pytest.mark.parametrize("value", [0, 1.5, NAN, True, "3"])
-def test_what_is_counted_is_an_integer_of_one_or_more(look: Callable[[Any], Any], name: str, value: Any) -> None:
-    with pytest.raises(PaifuserError, match=f"^{name}={value!r} is not possible; give an integer of 1 or more"):
+def test_what_is_counted_is_an_integer_of_one_or_more(
+    look: Callable[[Any], Any], name: str, value: Any
+) -> None:
+    with pytest.raises(
+        PaifuserError, match=f"^{name}={value!r} is not possible; give an integer of 1 or more"
+    ):
         look(value)
 
 
 @pytest.mark.parametrize("device", ["nonsense", "cuda:99", 1.5])
 def test_a_device_that_torch_has_not_is_refused_by_name(device: Any) -> None:
-    with pytest.raises(WorkloadError, match=f"^device='{device}' cannot be used here .*; give 'cpu'"):
+    with pytest.raises(
+        WorkloadError, match=f"^device='{device}' cannot be used here .*; give 'cpu'"
+    ):
         work().to(device)
     with pytest.raises(WorkloadError, match=f"^device='{device}' cannot be used here"):
         lab.load("resnet18-tiny", device=device)

@@ -13,5 +13,8 @@ def test_an_asset_of_the_checkout_is_found():
 
 
 def test_a_missing_asset_names_both_places():
-    with pytest.raises(FileError, match=r"neither in the installed package .*_sources.* nor in a checkout .*kernels/none.cu"):
+    with pytest.raises(
+        FileError,
+        match=r"neither in the installed package .*_sources.* nor in a checkout .*kernels/none.cu",
+    ):
         asset("kernels/none.cu")

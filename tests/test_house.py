@@ -17,7 +17,8 @@ import paifuser_lab
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "paifuser_lab"
 
-# From the top down; a room may import only from floors below its own. Rooms on one floor do not see each other.
+# From the top down; a room may import only from floors below its own. Rooms on one floor do not see
+# each other.
 FLOORS = [
     {"cli"},
     {"bench"},
@@ -53,7 +54,9 @@ def room_of(path: Path) -> str:
 
 
 def imports_of(path: Path) -> list[tuple[str, bool]]:
-    """Every module that a file imports, as a dotted name, and whether at the top level of the file."""
+    """Every module that a file imports, as a dotted name, and whether at the top level of the
+    file.
+    """
     package = ["paifuser_lab", *path.relative_to(PACKAGE).parts[:-1]]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     top = set(ast.iter_child_nodes(tree))
@@ -77,7 +80,9 @@ def test_imports_go_down_only(path):
         parts = name.split(".")
         if parts[0] != "paifuser_lab" or len(parts) < 2 or parts[1] == room:
             continue
-        assert FLOOR_OF[parts[1]] > FLOOR_OF[room], f"{path.relative_to(ROOT)} imports {name}, which is not on a floor below"
+        assert FLOOR_OF[parts[1]] > FLOOR_OF[room], (
+            f"{path.relative_to(ROOT)} imports {name}, which is not on a floor below"
+        )
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -85,19 +90,28 @@ def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
     for name, is_top in imports_of(path):
         root = name.split(".")[0]
         assert root not in NEVER.get(room_of(path), set()), f"{path.name} imports {root}"
-        assert not (is_top and root in OPTIONAL), f"{path.name} imports the optional {root} for everybody"
+        assert not (is_top and root in OPTIONAL), (
+            f"{path.name} imports the optional {root} for everybody"
+        )
 
 
 def test_steps_never_import_each_other():
     for path in (PACKAGE / "steps").glob("*.py"):
         names = {
-            name.removeprefix("paifuser_lab.steps.") for name, _ in imports_of(path) if name.startswith("paifuser_lab.steps.")
+            name.removeprefix("paifuser_lab.steps.")
+            for name, _ in imports_of(path)
+            if name.startswith("paifuser_lab.steps.")
         }
         assert names <= {"step", "training_step"}, f"{path.name} imports {names}"
 
 
 def test_all_lists_exactly_the_visible_names():
-    modules = {path.stem for path in PACKAGE.iterdir()} | {"annotations", "os", "Any", "TYPE_CHECKING"}
+    modules = {path.stem for path in PACKAGE.iterdir()} | {
+        "annotations",
+        "os",
+        "Any",
+        "TYPE_CHECKING",
+    }
     visible = {name for name in dir(paifuser_lab) if not name.startswith("_")} - modules
     assert visible == set(paifuser_lab.__all__)
     assert all(getattr(paifuser_lab, name) is not None for name in paifuser_lab.__all__)
@@ -109,9 +123,13 @@ def test_no_public_function_has_the_name_of_a_module():
 
 
 CONDA_NAMES = {
-    "pytorch": "torch", "matplotlib-base": "matplotlib", "ray-default": "ray", "python-build": "build",
-    "playwright-python": "playwright", "pyyaml": "pyyaml",
-}  # fmt: skip
+    "pytorch": "torch",
+    "matplotlib-base": "matplotlib",
+    "ray-default": "ray",
+    "python-build": "build",
+    "playwright-python": "playwright",
+    "pyyaml": "pyyaml",
+}
 SELDOM = {"gpu", "gpu12", "peers"}  # extras that need a driver, or are only compared with by hand
 PLAIN = re.compile(r"^([A-Za-z0-9_.-]+)\s*(.*)$")
 
@@ -126,7 +144,10 @@ def requirement(text: str) -> tuple[str, str]:
 def test_pyproject_and_environment_name_the_same_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = {*project["dependencies"], *(one for extra, ones in extras.items() if extra not in SELDOM for one in ones)}
+    wanted = {
+        *project["dependencies"],
+        *(one for extra, ones in extras.items() if extra not in SELDOM for one in ones),
+    }
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     plain = [one for one in environment if isinstance(one, str)]
     from_pip = [one for entry in environment if isinstance(entry, dict) for one in entry["pip"]]
@@ -137,8 +158,13 @@ def test_pyproject_and_environment_name_the_same_packages():
 def test_every_dependency_is_pinned_in_the_constraints():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    free = SELDOM | {"kernels"}  # torch's CUDA wheel pins NVRTC itself, to another version than a CPU machine may have
-    wanted = {*project["dependencies"], *(one for extra, ones in extras.items() if extra not in free for one in ones)}
+    free = SELDOM | {
+        "kernels"
+    }  # torch's CUDA wheel pins NVRTC itself, to another version than a CPU machine may have
+    wanted = {
+        *project["dependencies"],
+        *(one for extra, ones in extras.items() if extra not in free for one in ones),
+    }
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
     assert "torch==2.13.0" in lines
@@ -147,10 +173,16 @@ def test_every_dependency_is_pinned_in_the_constraints():
 
 def test_no_files_of_a_room_import_each_other_in_a_circle():
     """Not even for types; whoever reads one file then need not know the other."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in sources()}
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sources()
+    }
     for room in FLOOR_OF.keys() - {"kernels"}:
         inside = {name: path for name, path in names.items() if name.split(".")[1:2] == [room]}
-        known = {name: {one for one, _ in imports_of(path) if one in inside} - {name} for name, path in inside.items()}
+        known = {
+            name: {one for one, _ in imports_of(path) if one in inside} - {name}
+            for name, path in inside.items()
+        }
         try:
             TopologicalSorter(known).prepare()
         except CycleError as circle:
@@ -158,16 +190,26 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
 
 
 def test_the_source_folders_are_no_packages():
-    assert not [path for name in ("widgets", "kernels", "notebooks") for path in (ROOT / name).rglob("__init__.py")]
+    assert not [
+        path
+        for name in ("widgets", "kernels", "notebooks")
+        for path in (ROOT / name).rglob("__init__.py")
+    ]
 
 
 def test_no_file_has_grown_into_two_ideas():
-    long = {str(path.relative_to(ROOT)): count for path in sources() if (count := len(path.read_text().splitlines())) > 330}
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in sources()
+        if (count := len(path.read_text().splitlines())) > 330
+    }
     assert not long
 
 
 def test_no_notebook_brings_a_widget_s_state():
     """A style of an earlier version in it would reach the panels of this one."""
     assert not [
-        path.name for path in (ROOT / "notebooks").glob("*.ipynb") if "widgets" in json.loads(path.read_text())["metadata"]
+        path.name
+        for path in (ROOT / "notebooks").glob("*.ipynb")
+        if "widgets" in json.loads(path.read_text())["metadata"]
     ]

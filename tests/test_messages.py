@@ -14,7 +14,14 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import planner, profiler
 from paifuser_lab.cli import program
-from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, UnknownModelError, WorkloadError
+from paifuser_lab.errors import (
+    FileError,
+    MeasureError,
+    RecipeError,
+    StepError,
+    UnknownModelError,
+    WorkloadError,
+)
 from paifuser_lab.pruning import groups as coupling
 from paifuser_lab.steps import step_class, step_names
 from tests.support.models import Tied
@@ -37,17 +44,32 @@ def takers() -> Iterator[Any]:
 
 def test_there_are_functions_that_take_a_workload() -> None:
     names = {one.id for one in takers()}
-    assert {"paifuser_lab.apply", "paifuser_lab.compare", "paifuser_lab.plan", "profiler.trace", "profiler.batch_size"} <= names
+    assert {
+        "paifuser_lab.apply",
+        "paifuser_lab.compare",
+        "paifuser_lab.plan",
+        "profiler.trace",
+        "profiler.batch_size",
+    } <= names
     assert len(names) >= 15
 
 
-@pytest.mark.parametrize("given", [nn.Linear(3, 3), [nn.Linear(3, 3)], lab.Recipe([]), None], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "given",
+    [nn.Linear(3, 3), [nn.Linear(3, 3)], lab.Recipe([]), None],
+    ids=lambda one: type(one).__name__,
+)
 @pytest.mark.parametrize("function", takers())
-def test_what_is_no_workload_is_refused_by_every_function_that_takes_one(function: Callable[..., Any], given: Any) -> None:
+def test_what_is_no_workload_is_refused_by_every_function_that_takes_one(
+    function: Callable[..., Any], given: Any
+) -> None:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     needed = ["x" for one in parameters if one.default is one.empty and one.kind in positional]
-    with pytest.raises(WorkloadError, match=rf"A {type(given).__name__} is no workload; .*lab\.Workload\(model, inputs\)"):
+    with pytest.raises(
+        WorkloadError,
+        match=rf"A {type(given).__name__} is no workload; .*lab\.Workload\(model, inputs\)",
+    ):
         function(given, *needed)
 
 
@@ -56,11 +78,17 @@ def test_several_to_profile_stand_in_a_list() -> None:
         profiler.profile_in_turn(nn.Linear(3, 3))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("given", [["fold"], "fold", {"fold": {}}, nn.Linear(3, 3), None], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "given",
+    [["fold"], "fold", {"fold": {}}, nn.Linear(3, 3), None],
+    ids=lambda one: type(one).__name__,
+)
 @pytest.mark.parametrize("function", [lab.apply, lab.compare])
 def test_what_is_no_recipe_is_refused(function: Callable[..., Any], given: Any) -> None:
     work = lab.Workload(nn.Linear(3, 3), torch.ones(1, 3))
-    with pytest.raises(RecipeError, match=rf"A {type(given).__name__} is no recipe; .*lab\.Recipe\(\["):
+    with pytest.raises(
+        RecipeError, match=rf"A {type(given).__name__} is no recipe; .*lab\.Recipe\(\["
+    ):
         function(work, given)
 
 
@@ -73,7 +101,23 @@ def test_what_is_no_list_of_steps_makes_no_recipe(given: Any) -> None:
             lab.Recipe([], workload=given)
 
 
-WRONG: list[Any] = [None, 5, -1, 1.5, "x", True, [], ["x"], {}, {"a": "b"}, {1: 2}, float("nan"), 10**30, b"x", torch.ones(2)]
+WRONG: list[Any] = [
+    None,
+    5,
+    -1,
+    1.5,
+    "x",
+    True,
+    [],
+    ["x"],
+    {},
+    {"a": "b"},
+    {1: 2},
+    float("nan"),
+    10**30,
+    b"x",
+    torch.ones(2),
+]
 
 
 @pytest.mark.parametrize("kind", step_names())
@@ -89,7 +133,9 @@ def test_an_option_of_a_wrong_type_is_told_by_every_step(kind: str) -> None:
 
 
 def test_load_takes_a_name_and_an_original_is_a_workload(tmp_path: Any) -> None:
-    with pytest.raises(WorkloadError, match=r"A Linear is no name; .*lab\.Workload\(model, inputs\)"):
+    with pytest.raises(
+        WorkloadError, match=r"A Linear is no name; .*lab\.Workload\(model, inputs\)"
+    ):
         lab.load(nn.Linear(3, 3))  # type: ignore[arg-type]
     work = lab.Workload(nn.Linear(3, 3), torch.ones(1, 3))
     lab.apply(work, lab.Recipe([])).save(tmp_path / "mine")
@@ -108,10 +154,18 @@ class Sharing(nn.Module):
         return self.two(self.one(x).relu())
 
 
-@pytest.mark.parametrize("layers", [{"one": "bf16", "two": "fp16"}, {"two": "bf16"}, {"one": "int8", "two": "bf16"}], ids=str)
+@pytest.mark.parametrize(
+    "layers",
+    [{"one": "bf16", "two": "fp16"}, {"two": "bf16"}, {"one": "int8", "two": "bf16"}],
+    ids=str,
+)
 def test_a_shared_weight_in_two_formats_names_both_layers(layers: dict[str, str]) -> None:
     work = lab.Workload(Sharing(), torch.ones(2, 16), name="sharing")
-    both = "'one'.* shares its weight with 'two'" if "int8" in layers.values() else "'one' and 'two' share a weight.* in"
+    both = (
+        "'one'.* shares its weight with 'two'"
+        if "int8" in layers.values()
+        else "'one' and 'two' share a weight.* in"
+    )
     with pytest.raises(StepError, match=both):
         lab.apply(work, lab.Recipe([{"precision": {"layers": layers}}]))
 
@@ -129,7 +183,9 @@ def net() -> nn.Module:
 
 def test_a_module_of_torch_export_is_refused_at_once() -> None:
     exported = torch.export.export(net(), (torch.ones(2, 16),))
-    with pytest.raises(WorkloadError, match=r"made by torch\.export.*give the model that was exported"):
+    with pytest.raises(
+        WorkloadError, match=r"made by torch\.export.*give the model that was exported"
+    ):
         lab.Workload(exported.module(), torch.ones(2, 16))
     with pytest.raises(WorkloadError, match="ExportedProgram is none"):
         lab.Workload(exported, torch.ones(2, 16))  # type: ignore[arg-type]
@@ -143,8 +199,14 @@ def packed() -> nn.Module:
 def test_packed_weights_of_torch_ao_are_told_where_they_stand_in_the_way() -> None:
     work = lab.Workload(packed(), torch.ones(2, 16), name="packed")
     assert lab.profile(work, runs=2, seconds=0.1).latency_ms > 0
-    for tool in (lambda: lab.apply(work, lab.Recipe([])), lambda: lab.compare(work, lab.Recipe([]), rounds=1, seconds=0.1)):
-        with pytest.raises(WorkloadError, match=r"'0\._packed_params\.\w+' of the Sequential .*torch\.ao.*'precision'"):
+    for tool in (
+        lambda: lab.apply(work, lab.Recipe([])),
+        lambda: lab.compare(work, lab.Recipe([]), rounds=1, seconds=0.1),
+    ):
+        with pytest.raises(
+            WorkloadError,
+            match=r"'0\._packed_params\.\w+' of the Sequential .*torch\.ao.*'precision'",
+        ):
             tool()
 
 
@@ -152,8 +214,14 @@ def test_packed_weights_of_torch_ao_are_told_where_they_stand_in_the_way() -> No
 def test_a_scripted_model_is_profiled_as_one_and_its_layers_are_not_changed() -> None:
     work = lab.Workload(torch.jit.script(net()), torch.ones(2, 16), name="scripted")
     assert lab.profile(work, runs=2, seconds=0.1).latency_ms > 0
-    for step in ({"precision": {"default": "bf16"}}, {"precision": {"default": "int8"}}, {"prune": {"ratio": 0.5}}):
-        with pytest.raises(StepError, match=r"scripted or traced.*give the model that it was made from"):
+    for step in (
+        {"precision": {"default": "bf16"}},
+        {"precision": {"default": "int8"}},
+        {"prune": {"ratio": 0.5}},
+    ):
+        with pytest.raises(
+            StepError, match=r"scripted or traced.*give the model that it was made from"
+        ):
             lab.apply(work, lab.Recipe([step]))
 
 
@@ -169,11 +237,19 @@ class Beside(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
-def test_a_sparse_buffer_is_profiled_and_told_where_weights_are_hashed(layout: torch.layout) -> None:
+def test_a_sparse_buffer_is_profiled_and_told_where_weights_are_hashed(
+    layout: torch.layout,
+) -> None:
     work = lab.Workload(Beside(layout), torch.ones(8, 8), name="beside")
     assert profiler.memory_timeline(work).peak_bytes > 0
-    for tool in (lambda: lab.apply(work, lab.Recipe([])), lambda: lab.importance(work), lambda: lab.sensitivity(work, seconds=1)):
-        with pytest.raises(WorkloadError, match=r"'beside' of the Beside is a sparse tensor .*to_dense\(\)"):
+    for tool in (
+        lambda: lab.apply(work, lab.Recipe([])),
+        lambda: lab.importance(work),
+        lambda: lab.sensitivity(work, seconds=1),
+    ):
+        with pytest.raises(
+            WorkloadError, match=r"'beside' of the Beside is a sparse tensor .*to_dense\(\)"
+        ):
             tool()
 
 
@@ -183,7 +259,9 @@ class Nesting(nn.Module):
         self.line, self.layout = nn.Linear(8, 8), layout
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.nested.as_nested_tensor([self.line(x[0, :2]), self.line(x[1])], layout=self.layout)
+        return torch.nested.as_nested_tensor(
+            [self.line(x[0, :2]), self.line(x[1])], layout=self.layout
+        )
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -199,13 +277,17 @@ def test_a_nested_tensor_as_an_answer_is_refused(layout: torch.layout) -> None:
 def test_what_transformers_cannot_make_or_feed_is_told() -> None:
     pytest.importorskip("transformers")
     with pytest.raises(UnknownModelError, match=r"hf:clip.*Workload\(model, inputs\)"):
-        lab.load("hf:clip", text_config={"num_hidden_layers": 1}, vision_config={"num_hidden_layers": 1})
+        lab.load(
+            "hf:clip", text_config={"num_hidden_layers": 1}, vision_config={"num_hidden_layers": 1}
+        )
     with pytest.raises(UnknownModelError, match="transformers cannot make 'hf:bert'"):
         lab.load("hf:bert", hidden_size="wide")
 
 
 def test_an_option_that_a_model_of_the_zoo_lacks_is_told() -> None:
-    with pytest.raises(WorkloadError, match=r"'resnet18-tiny' has no option 'width'; it has batch, seed, trained"):
+    with pytest.raises(
+        WorkloadError, match=r"'resnet18-tiny' has no option 'width'; it has batch, seed, trained"
+    ):
         lab.load("resnet18-tiny", width=3)
 
 
@@ -218,6 +300,10 @@ def test_a_notebook_that_is_not_there_is_told(
     with pytest.raises(SystemExit):
         program.main()
     said = capsys.readouterr().err
-    assert "There is no notebook nope.ipynb" in said and "00_tour.ipynb" in said and "reinstall" not in said
+    assert (
+        "There is no notebook nope.ipynb" in said
+        and "00_tour.ipynb" in said
+        and "reinstall" not in said
+    )
     with pytest.raises(FileError, match="reinstall"):
         program.asset("widgets/nope.js")

@@ -46,7 +46,11 @@ def test_a_bar_that_ends_early_is_done_and_one_that_failed_is_not(chosen, monkey
     import tqdm.auto
 
     made = []
-    monkeypatch.setattr(tqdm.auto, "tqdm", lambda *given, **named: made.append(tqdm.tqdm(*given, **named)) or made[-1])
+    monkeypatch.setattr(
+        tqdm.auto,
+        "tqdm",
+        lambda *given, **named: made.append(tqdm.tqdm(*given, **named)) or made[-1],
+    )
     chosen("bar")
     with progress("timing", 30) as shown:
         shown.advance(11)
@@ -57,7 +61,9 @@ def test_a_bar_that_ends_early_is_done_and_one_that_failed_is_not(chosen, monkey
 
 
 @pytest.mark.parametrize(("static", "style"), [("1", "lines"), ("", "bar")])
-def test_in_a_notebook_there_is_a_bar_unless_widgets_are_left_out(chosen, monkeypatch, static, style):
+def test_in_a_notebook_there_is_a_bar_unless_widgets_are_left_out(
+    chosen, monkeypatch, static, style
+):
     chosen("auto")
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     monkeypatch.setenv("PAIFUSER_STATIC", static)

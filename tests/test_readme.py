@@ -1,4 +1,6 @@
-"""The README's code does what it says, every block of it in order, and its commands are ones that there are."""
+"""The README's code does what it says, every block of it in order, and its commands are ones that
+there are.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from paifuser_lab.model.weights import weights_hash
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
-# Small models in place of full ones, and seconds, rounds and epochs that suit them; nothing is left out.
+# Small models in place of full ones, and seconds, rounds and epochs that suit them; nothing is left
+# out.
 SMALL = {
     'lab.load("resnet18")': 'lab.load("resnet18-tiny")',
     'lab.load("resnet18-digits")': 'few_data(lab.load("resnet18-digits-tiny", trained=False))',
@@ -70,7 +73,12 @@ def own_names() -> dict[str, Any]:
         for rows, target in loader:
             nn.functional.cross_entropy(model(rows), target).backward()
 
-    return {"model": model, "loader": loader, "train_one_epoch": train_one_epoch, "few_data": few_data}
+    return {
+        "model": model,
+        "loader": loader,
+        "train_one_epoch": train_one_epoch,
+        "few_data": few_data,
+    }
 
 
 def blocks() -> Iterator[tuple[int, str]]:
@@ -110,18 +118,27 @@ def test_every_block_of_the_readme_runs_after_those_before_it(
     ten_lines, workbench, looked, fewer, taught, fused = told
     assert {row.name for row in ten_lines["comparison"].rows} > {ten_lines["recipe"].label}
     assert lab.Recipe.load("recipe.yaml").workload == "resnet18-tiny"
-    assert workbench["bench"].recipe.label == "fold batch-norm" and workbench["bench"].comparison is not None
+    assert (
+        workbench["bench"].recipe.label == "fold batch-norm"
+        and workbench["bench"].comparison is not None
+    )
     assert looked["variant"].recipe.steps and Path("trace.json.gz").is_file()
     assert fewer["allocation"].points and fewer["seen"].rows
     assert weights_hash(lab.load("mine").model) == taught["variant"].weights_hash
-    off = [one.place for one in lab.apply(fused["work"], fused["fast"]).fusions.fusions if one.standing == "off"]  # type: ignore[union-attr]
+    off = [
+        one.place
+        for one in lab.apply(fused["work"], fused["fast"]).fusions.fusions
+        if one.standing == "off"
+    ]  # type: ignore[union-attr]
     assert off and all(place.startswith("layer4.") for place in off)
     assert fused["panel"].step == {"attention": {"kind": "topk", "keep": 0.1}}
 
 
 def command_lines() -> list[str]:
     """Every command of ours: in blocks of shell, in comments of code, and within a sentence."""
-    found = re.findall(r"^(?:.*# )?(paifuser-lab [^\n`]+)$", README, re.MULTILINE) + re.findall(r"`(paifuser-lab [^`]+)`", README)
+    found = re.findall(r"^(?:.*# )?(paifuser-lab [^\n`]+)$", README, re.MULTILINE) + re.findall(
+        r"`(paifuser-lab [^`]+)`", README
+    )
     return list(dict.fromkeys(found))
 
 
@@ -138,6 +155,10 @@ def test_every_command_of_the_readme_is_one_that_there_is(line: str) -> None:
 
 def test_a_command_that_there_is_not_would_be_seen() -> None:
     assert len(command_lines()) >= 20
-    for line in ("paifuser-lab profil resnet18", "paifuser-lab profile resnet18 --htm x", "paifuser-lab bench nothing"):
+    for line in (
+        "paifuser-lab profil resnet18",
+        "paifuser-lab profile resnet18 --htm x",
+        "paifuser-lab bench nothing",
+    ):
         with pytest.raises(Exception, match=r"No such|no such"):
             test_every_command_of_the_readme_is_one_that_there_is(line)

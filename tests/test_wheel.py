@@ -20,13 +20,18 @@ def installed(tmp_path_factory):
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     target = folder / "site"
-    subprocess.run([*python, "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)], check=True)
+    subprocess.run(
+        [*python, "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)],
+        check=True,
+    )
     return target
 
 
 def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
-    done = subprocess.run([sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -35,7 +40,8 @@ def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):
     code = (
         "import paifuser_lab; from paifuser_lab._assets import asset;"
         "print(paifuser_lab.__file__);"
-        "print(*[asset(name) for name in ('notebooks/00_tour.ipynb', 'widgets/README.md', 'kernels/README.md')], sep='\\n')"
+        "print(*[asset(name) for name in ('notebooks/00_tour.ipynb', 'widgets/README.md', "
+        "'kernels/README.md')], sep='\\n')"
     )
     lines = run(installed, tmp_path, "-c", code).splitlines()
     assert len(lines) == 4

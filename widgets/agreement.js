@@ -30,11 +30,19 @@ export class AgreementChart {
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.legend = h("ul", { class: "pf-agreements" });
     this.words = h("div", { class: "pf-unmeasured" });
-    this.element = h("div", { class: "pf-agreement" }, h("h3", {}, "Predicted against measured"), this.plot, this.legend, this.words);
+    this.element = h(
+      "div",
+      { class: "pf-agreement" },
+      h("h3", {}, "Predicted against measured"),
+      this.plot,
+      this.legend,
+      this.words,
+    );
     set(this.drawing, {
       onpointermove: (event) => this.point(this.dotUnder(/** @type {PointerEvent} */ (event))),
       onpointerleave: () => this.point(null),
-      onclick: () => this.pointed && this.table && given.onLayer(this.table.layers[this.pointed.row]),
+      onclick: () =>
+        this.pointed && this.table && given.onLayer(this.table.layers[this.pointed.row]),
     });
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -73,16 +81,29 @@ export class AgreementChart {
     const frame = agreementFrame(Math.min(width, 420), this.pairs);
     this.frame = frame;
     this.dots = pairDots(this.pairs, frame);
-    set(this.drawing, { width: frame.width, height: frame.height, viewBox: `0 0 ${frame.width} ${frame.height}` });
-    fresh(this.drawing, agreementAxes(frame, quantityOf(this.table)), ...this.dots.map(pairMark), this.overlay);
+    set(this.drawing, {
+      width: frame.width,
+      height: frame.height,
+      viewBox: `0 0 ${frame.width} ${frame.height}`,
+    });
+    fresh(
+      this.drawing,
+      agreementAxes(frame, quantityOf(this.table)),
+      ...this.dots.map(pairMark),
+      this.overlay,
+    );
     this.mark();
   }
 
   mark() {
     const { table, frame } = this;
     if (!table || !frame) return;
-    const chosen = this.dots.filter((dot) => this.selected && table.layers[dot.row] === this.selected);
-    const rings = chosen.map((dot) => s("circle", { cx: dot.x, cy: dot.y, r: 7, class: "pf-ring-selected" }));
+    const chosen = this.dots.filter(
+      (dot) => this.selected && table.layers[dot.row] === this.selected,
+    );
+    const rings = chosen.map((dot) =>
+      s("circle", { cx: dot.x, cy: dot.y, r: 7, class: "pf-ring-selected" }),
+    );
     fresh(this.overlay, ...rings, ...(this.pointed ? errorBars(this.pointed, frame) : []));
   }
 
@@ -98,14 +119,30 @@ export class AgreementChart {
   /** @param {PointerEvent} event */
   dotUnder(event) {
     const box = this.drawing.getBoundingClientRect();
-    return /** @type {PairDot | null} */ (nearestDot(/** @type {any[]} */ (this.dots), event.clientX - box.left, event.clientY - box.top));
+    return /** @type {PairDot | null} */ (
+      nearestDot(
+        /** @type {any[]} */ (this.dots),
+        event.clientX - box.left,
+        event.clientY - box.top,
+      )
+    );
   }
 
   /** @param {string} name @param {number} format */
   legendItem(name, format) {
     const rank = this.table?.agreement[name];
-    const sign = s("svg", { width: 12, height: 12, "aria-hidden": "true" }, s("path", { d: shapeOf(format, 6, 6, 4), class: seriesOf(format) }));
-    return h("li", {}, sign, h("span", {}, name), h("b", {}, rank === undefined ? "–" : rank.toFixed(2)));
+    const sign = s(
+      "svg",
+      { width: 12, height: 12, "aria-hidden": "true" },
+      s("path", { d: shapeOf(format, 6, 6, 4), class: seriesOf(format) }),
+    );
+    return h(
+      "li",
+      {},
+      sign,
+      h("span", {}, name),
+      h("b", {}, rank === undefined ? "–" : rank.toFixed(2)),
+    );
   }
 }
 
@@ -121,7 +158,10 @@ function shapeOf(format, x, y, radius) {
 
 /** @param {PairDot} dot */
 function pairMark(dot) {
-  return s("path", { d: shapeOf(dot.format, dot.x, dot.y, dot.radius), class: `${seriesOf(dot.format)}${dot.isBelow ? " pf-hollow" : ""}` });
+  return s("path", {
+    d: shapeOf(dot.format, dot.x, dot.y, dot.radius),
+    class: `${seriesOf(dot.format)}${dot.isBelow ? " pf-hollow" : ""}`,
+  });
 }
 
 /** @param {PairDot} dot @param {import("./agreement_layout.js").AgreementFrame} frame */
@@ -129,7 +169,8 @@ function errorBars(dot, frame) {
   const across = reachOf(dot.predicted, dot.predictedError, frame.x, frame.left, frame.right);
   const up = reachOf(dot.measured, dot.measuredError, frame.y, frame.bottom, frame.top);
   return [
-    across && s("line", { x1: across[0], x2: across[1], y1: dot.y, y2: dot.y, class: "pf-error-bar" }),
+    across &&
+      s("line", { x1: across[0], x2: across[1], y1: dot.y, y2: dot.y, class: "pf-error-bar" }),
     up && s("line", { x1: dot.x, x2: dot.x, y1: up[0], y2: up[1], class: "pf-error-bar" }),
     s("circle", { cx: dot.x, cy: dot.y, r: 7, class: "pf-ring-pointed" }),
   ];
@@ -146,8 +187,21 @@ function agreementAxes(frame, quantity) {
   ]);
   const equal = s("path", { d: `M${left} ${bottom}L${right} ${top}`, class: "pf-equal" });
   const names = [
-    s("text", { x: (left + right) / 2, y: bottom + 30, class: "pf-tick pf-middle" }, `predicted ${quantity}`),
-    s("text", { x: 0, y: 0, transform: `translate(10 ${(top + bottom) / 2}) rotate(-90)`, class: "pf-tick pf-middle" }, "measured"),
+    s(
+      "text",
+      { x: (left + right) / 2, y: bottom + 30, class: "pf-tick pf-middle" },
+      `predicted ${quantity}`,
+    ),
+    s(
+      "text",
+      {
+        x: 0,
+        y: 0,
+        transform: `translate(10 ${(top + bottom) / 2}) rotate(-90)`,
+        class: "pf-tick pf-middle",
+      },
+      "measured",
+    ),
   ];
   return s("g", { "aria-hidden": "true" }, ...marks, equal, ...names);
 }
@@ -155,16 +209,33 @@ function agreementAxes(frame, quantity) {
 /** @param {import("./agreement_layout.js").Pair[]} pairs */
 function agreementWords(pairs) {
   const below = pairDots(pairs, agreementFrame(300, pairs)).filter((dot) => dot.isBelow).length;
-  const words = "Behind each format the rank agreement of prediction and measurement (1: the same order); the line is equality.";
-  const rest = below ? ` Hollow, at the edge: ${below} of ${pairs.length} are negative, 0 or below the scale.` : "";
+  const words =
+    "Behind each format the rank agreement of prediction and measurement (1: the same order); the line is equality.";
+  const rest = below
+    ? ` Hollow, at the edge: ${below} of ${pairs.length} are negative, 0 or below the scale.`
+    : "";
   return [h("p", { class: "pf-note" }, words + rest)];
 }
 
 /** @param {import("./sensitivity_table.js").SensitivityTable} table */
 function unmeasuredWords(table) {
-  if (table.method === "ablation") return [h("p", { class: "pf-note" }, "Each cell was measured by itself; there is no prediction to hold against it.")];
+  if (table.method === "ablation")
+    return [
+      h(
+        "p",
+        { class: "pf-note" },
+        "Each cell was measured by itself; there is no prediction to hold against it.",
+      ),
+    ];
   const code = `lab.sensitivity(work, methods=("${table.method}", "ablation"))`;
-  return [h("p", { class: "pf-note" }, "Not measured: nothing says yet how good the prediction is. This measures it, one layer and format at a time:"), h("code", {}, code)];
+  return [
+    h(
+      "p",
+      { class: "pf-note" },
+      "Not measured: nothing says yet how good the prediction is. This measures it, one layer and format at a time:",
+    ),
+    h("code", {}, code),
+  ];
 }
 
 /** @param {import("./sensitivity_table.js").SensitivityTable} table @param {number} count */

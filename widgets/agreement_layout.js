@@ -32,9 +32,17 @@ export function agreementPairs(table) {
 
 /** @param {number} width @param {Pair[]} pairs @returns {AgreementFrame} */
 export function agreementFrame(width, pairs) {
-  const { floor, top } = heatScale(pairs.flatMap((pair) => [pair.predicted, pair.measured])) ?? { floor: 0.1, top: 1 };
+  const { floor, top } = heatScale(pairs.flatMap((pair) => [pair.predicted, pair.measured])) ?? {
+    floor: 0.1,
+    top: 1,
+  };
   const height = clamped(width - AGREEMENT_MARGIN.left + AGREEMENT_MARGIN.bottom, 180, 380);
-  const [left, right, up, bottom] = [AGREEMENT_MARGIN.left, width - AGREEMENT_MARGIN.right, AGREEMENT_MARGIN.top, height - AGREEMENT_MARGIN.bottom];
+  const [left, right, up, bottom] = [
+    AGREEMENT_MARGIN.left,
+    width - AGREEMENT_MARGIN.right,
+    AGREEMENT_MARGIN.top,
+    height - AGREEMENT_MARGIN.bottom,
+  ];
   const room = (top / floor) ** 0.05; // marks at the ends stay whole
   const [lowest, highest] = [floor / room ** 2, top * room];
   const x = logScale(lowest, highest, left, right);

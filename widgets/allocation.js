@@ -1,7 +1,17 @@
 /** A number format for each layer: the frontier of what can be had, what its points really did, and which of them is the recipe. */
 
 import { allocationDots, allocationFrame, cardSpot } from "./allocation_layout.js";
-import { achievedMark, allocationGrid, allocationLegend, allocationMark, budgetMarks, chosenRing, frontierLines, pointedMarks, uniformLabels } from "./allocation_marks.js";
+import {
+  achievedMark,
+  allocationGrid,
+  allocationLegend,
+  allocationMark,
+  budgetMarks,
+  chosenRing,
+  frontierLines,
+  pointedMarks,
+  uniformLabels,
+} from "./allocation_marks.js";
 import { pointRows } from "./allocation_prediction.js";
 import { formatWords, layerCount, pointFigures, unpackedAllocation } from "./allocation_table.js";
 import { BudgetForm } from "./budget_form.js";
@@ -15,8 +25,10 @@ import { nearestDot } from "./roofline_layout.js";
 /** @typedef {import("./allocation_table.js").AllocatedPoint} AllocatedPoint */
 
 const NONE = -1;
-const ALONE = "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place.";
-const IN_BENCH = "A click on a point makes its formats the recipe; what they really do is measured then.";
+const ALONE =
+  "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place.";
+const IN_BENCH =
+  "A click on a point makes its formats the recipe; what they really do is measured then.";
 const ALLOCATION_FOLLOWS = ["chosen", "state", "requests", "served"];
 
 /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
@@ -52,9 +64,24 @@ class AllocationView {
     this.prediction = new PredictionTable("the chosen point, predicted and achieved");
     this.notes = h("div", { class: "pf-allocation-notes" });
     this.budget = new BudgetForm((budget) => this.host.ask({ do: "allocation", ...budget }));
-    const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.reason), this.legend);
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.reason),
+      this.legend,
+    );
     this.both = h("div", { class: "pf-allocation-both" }, this.plot, this.taken);
-    root.append(h("section", { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" }, head, this.budget.element, this.empty, this.both, this.notes));
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" },
+        head,
+        this.budget.element,
+        this.empty,
+        this.both,
+        this.notes,
+      ),
+    );
     this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -98,12 +125,17 @@ class AllocationView {
   }
 
   get isBeingFound() {
-    return unserved(this.model).some((one) => one.do === "allocation") || this.model.get("state")?.status === "planning";
+    return (
+      unserved(this.model).some((one) => one.do === "allocation") ||
+      this.model.get("state")?.status === "planning"
+    );
   }
 
   /** In the workbench what the recipe has, or what was asked for since. @returns {number} */
   get chosen() {
-    const asked = /** @type {any[]} */ (unserved(this.model)).filter((one) => one.do === "allocate").at(-1);
+    const asked = /** @type {any[]} */ (unserved(this.model))
+      .filter((one) => one.do === "allocate")
+      .at(-1);
     return asked?.point ?? this.model.get("state")?.allocated ?? this.model.get("chosen") ?? NONE;
   }
 
@@ -115,7 +147,12 @@ class AllocationView {
     this.drawn = key;
     this.budget.element.hidden = !isInBench;
     this.budget.show(isBeingFound, this.table.isKnown);
-    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has planned yet which number format each layer could have.");
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has planned yet which number format each layer could have.",
+    );
     this.empty.hidden = this.table.isKnown;
     this.mark();
   }
@@ -134,9 +171,16 @@ class AllocationView {
     this.frame = frame;
     this.dots = allocationDots(table, frame);
     const predicted = this.dots.filter((dot) => !dot.isAchieved);
-    this.marks = predicted.map((dot) => allocationMark(dot, `${this.id}-${dot.index}`, this.words(table.points[dot.index])));
+    this.marks = predicted.map((dot) =>
+      allocationMark(dot, `${this.id}-${dot.index}`, this.words(table.points[dot.index])),
+    );
     const label = `${this.marks.length} choices of number formats, the frontier first; arrow keys go through them, Enter chooses`;
-    set(this.drawing, { width, height: frame.height, viewBox: `0 0 ${width} ${frame.height}`, "aria-label": label });
+    set(this.drawing, {
+      width,
+      height: frame.height,
+      viewBox: `0 0 ${width} ${frame.height}`,
+      "aria-label": label,
+    });
     fresh(
       this.drawing,
       allocationGrid(table, frame),
@@ -155,10 +199,22 @@ class AllocationView {
     const { table, frame, dots } = this;
     if (!frame || !table.isKnown) return;
     const [pointed, chosen] = [table.points[this.pointed], table.points[this.chosen]];
-    fresh(this.overlay, ...(pointed ? pointedMarks(table, frame, dots, dots[this.pointed]) : []), chosen && chosenRing(dots[this.chosen]));
-    this.marks.forEach((mark, index) => mark.setAttribute("aria-selected", String(index === this.chosen)));
+    fresh(
+      this.overlay,
+      ...(pointed ? pointedMarks(table, frame, dots, dots[this.pointed]) : []),
+      chosen && chosenRing(dots[this.chosen]),
+    );
+    this.marks.forEach((mark, index) =>
+      mark.setAttribute("aria-selected", String(index === this.chosen)),
+    );
     set(this.drawing, { "aria-activedescendant": pointed && `${this.id}-${this.pointed}` });
-    if (pointed) this.card.show(cardSpot(dots, this.pointed, frame.width), pointed.name, this.line(pointed), pointFigures(table, pointed));
+    if (pointed)
+      this.card.show(
+        cardSpot(dots, this.pointed, frame.width),
+        pointed.name,
+        this.line(pointed),
+        pointFigures(table, pointed),
+      );
     else this.card.hide();
     this.taken.hidden = !chosen;
     if (chosen) this.tell(chosen);
@@ -170,12 +226,19 @@ class AllocationView {
     const key = `${point.index} ${this.isInBench}`;
     if (this.told === key) return;
     this.told = key;
-    const chips = Object.entries(point.counts).map(([format, count]) => h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))));
+    const chips = Object.entries(point.counts).map(([format, count]) =>
+      h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
+    );
     fresh(
       this.taken,
       h("h3", {}, point.name, h("small", {}, point.isPlanned ? "the plan's choice" : "chosen")),
       this.prediction.element,
-      h("ul", { class: "pf-format-chips" }, ...chips, point.around !== "fp32" && h("li", { class: "pf-note" }, `${point.around} between them`)),
+      h(
+        "ul",
+        { class: "pf-format-chips" },
+        ...chips,
+        point.around !== "fp32" && h("li", { class: "pf-note" }, `${point.around} between them`),
+      ),
       h("p", { class: "pf-note" }, this.isInBench ? IN_BENCH : ALONE),
     );
   }
@@ -203,7 +266,8 @@ class AllocationView {
   key(event) {
     if (event.key === "Escape") this.point(NONE);
     else if (event.key === "Enter" || event.key === " ") this.choose(this.pointed);
-    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End") this.point(indexAfterKey(event.key, this.pointed, this.marks.length));
+    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End")
+      this.point(indexAfterKey(event.key, this.pointed, this.marks.length));
     else return;
     event.preventDefault();
   }
@@ -211,17 +275,31 @@ class AllocationView {
   /** @param {PointerEvent} event */
   under(event) {
     const box = this.drawing.getBoundingClientRect();
-    const nearest = nearestDot(/** @type {any[]} */ (this.dots), event.clientX - box.left, event.clientY - box.top);
+    const nearest = nearestDot(
+      /** @type {any[]} */ (this.dots),
+      event.clientX - box.left,
+      event.clientY - box.top,
+    );
     return /** @type {AllocationDot | null} */ (/** @type {unknown} */ (nearest))?.index ?? NONE;
   }
 
   /** @param {AllocatedPoint} point */
   line(point) {
-    return [formatWords(point), point.isPlanned && "the plan's choice", point.index === this.chosen ? "chosen" : "a click chooses it"].filter(Boolean).join(" · ");
+    return [
+      formatWords(point),
+      point.isPlanned && "the plan's choice",
+      point.index === this.chosen ? "chosen" : "a click chooses it",
+    ]
+      .filter(Boolean)
+      .join(" · ");
   }
 
   /** @param {AllocatedPoint} point */
   words(point) {
-    return [point.name, formatWords(point), ...pointFigures(this.table, point).map(([value, name]) => `${value} ${name}`)].join(", ");
+    return [
+      point.name,
+      formatWords(point),
+      ...pointFigures(this.table, point).map(([value, name]) => `${value} ${name}`),
+    ].join(", ");
   }
 }

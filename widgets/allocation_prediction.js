@@ -11,15 +11,47 @@ import { errorText } from "./prediction_table.js";
 /** Times as the model as it is took them in the plan: a machine that is slower today is so for both. @param {AllocationTable} table @param {AllocatedPoint} point @returns {import("./prediction_table.js").PredictionRow[]} */
 export function pointRows(table, point) {
   const did = point.achieved;
-  const [speed, reached] = [table.baselineMs / point.latencyMs, did ? did.baselineMs / did.latencyMs : NaN];
+  const [speed, reached] = [
+    table.baselineMs / point.latencyMs,
+    did ? did.baselineMs / did.latencyMs : NaN,
+  ];
   const achievedMs = table.baselineMs / reached;
   const isJudged = did !== null && !Number.isNaN(did.loss);
   return [
-    { name: "latency", predicted: `${threeFigures(point.latencyMs)} ms`, achieved: did ? `${threeFigures(achievedMs)} ms` : "", error: errorText(achievedMs / point.latencyMs) },
-    { name: "speed-up", predicted: `${speed.toFixed(2)} ×`, achieved: did ? `${reached.toFixed(2)} ×` : "", error: errorText(reached / speed) },
-    { name: lostQuantity(table), predicted: lossText(point), achieved: isJudged ? lossText(did) : "", error: isJudged ? gapText(point, did) : "" },
-    { name: "size", predicted: readableBytes(point.sizeBytes), achieved: did ? readableBytes(did.sizeBytes) : "", error: did ? errorText(did.sizeBytes / point.sizeBytes) : "" },
-    ...(did && !Number.isNaN(did.metric) ? [{ name: "metric", predicted: "", achieved: String(Number(did.metric.toPrecision(4))), error: "" }] : []),
+    {
+      name: "latency",
+      predicted: `${threeFigures(point.latencyMs)} ms`,
+      achieved: did ? `${threeFigures(achievedMs)} ms` : "",
+      error: errorText(achievedMs / point.latencyMs),
+    },
+    {
+      name: "speed-up",
+      predicted: `${speed.toFixed(2)} ×`,
+      achieved: did ? `${reached.toFixed(2)} ×` : "",
+      error: errorText(reached / speed),
+    },
+    {
+      name: lostQuantity(table),
+      predicted: lossText(point),
+      achieved: isJudged ? lossText(did) : "",
+      error: isJudged ? gapText(point, did) : "",
+    },
+    {
+      name: "size",
+      predicted: readableBytes(point.sizeBytes),
+      achieved: did ? readableBytes(did.sizeBytes) : "",
+      error: did ? errorText(did.sizeBytes / point.sizeBytes) : "",
+    },
+    ...(did && !Number.isNaN(did.metric)
+      ? [
+          {
+            name: "metric",
+            predicted: "",
+            achieved: String(Number(did.metric.toPrecision(4))),
+            error: "",
+          },
+        ]
+      : []),
   ];
 }
 

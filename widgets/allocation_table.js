@@ -15,7 +15,10 @@ import { float32s } from "./unpack.js";
 
 /** What the trait `data` holds; `{}` is an allocation that is not yet there. @param {any} data @returns {AllocationTable} */
 export function unpackedAllocation(data) {
-  const columns = Object.entries(data?.numbers ?? {}).map(([name, view]) => [name, float32s(/** @type {DataView} */ (view))]);
+  const columns = Object.entries(data?.numbers ?? {}).map(([name, view]) => [
+    name,
+    float32s(/** @type {DataView} */ (view)),
+  ]);
   const numbers = /** @type {Record<string, Float32Array>} */ (Object.fromEntries(columns));
   const names = /** @type {string[]} */ (data?.name ?? []);
   const [reason = "", ...notes] = data?.remarks ?? [];
@@ -37,7 +40,9 @@ export function unpackedAllocation(data) {
       isUniform: index >= data.frontier,
       isPlanned: index === data.planned,
       ...pointNumbers(numbers, index),
-      achieved: Number.isNaN(numbers.achieved_latency_ms[index]) ? null : achievedNumbers(numbers, index),
+      achieved: Number.isNaN(numbers.achieved_latency_ms[index])
+        ? null
+        : achievedNumbers(numbers, index),
     })),
   };
 }
@@ -60,7 +65,9 @@ export function baselineAmount(table) {
 /** "12 in int8, 3 in fp32", and what is between them. @param {AllocatedPoint} point */
 export function formatWords(point) {
   const counted = Object.entries(point.counts).map(([format, count]) => `${count} in ${format}`);
-  return [...counted, point.around !== "fp32" && `${point.around} between them`].filter(Boolean).join(", ");
+  return [...counted, point.around !== "fp32" && `${point.around} between them`]
+    .filter(Boolean)
+    .join(", ");
 }
 
 /** @param {number} count */
@@ -74,13 +81,21 @@ export function pointFigures(table, point) {
   /** @type {([string, string] | null | false)[]} */
   const figures = [
     [`${threeFigures(point.latencyMs)} ms`, "predicted"],
-    did && [`${threeFigures(did.latencyMs)} ms`, `achieved (baseline then ${threeFigures(did.baselineMs)})`],
+    did && [
+      `${threeFigures(did.latencyMs)} ms`,
+      `achieved (baseline then ${threeFigures(did.baselineMs)})`,
+    ],
     [speedText(table.baselineMs / point.latencyMs), "speed-up, predicted"],
     did && [speedText(did.baselineMs / did.latencyMs), "speed-up, achieved"],
     [estimateText(point.loss, errorOf(point)), `${lostQuantity(table)}, predicted`],
-    did && !Number.isNaN(did.loss) && [estimateText(did.loss, errorOf(did)), `${lostQuantity(table)}, achieved`],
+    did &&
+      !Number.isNaN(did.loss) && [
+        estimateText(did.loss, errorOf(did)),
+        `${lostQuantity(table)}, achieved`,
+      ],
     [readableBytes(point.sizeBytes), `size, the baseline ${readableBytes(table.baselineBytes)}`],
-    did && !Number.isNaN(did.metric) && [String(Number(did.metric.toPrecision(4))), "metric, achieved"],
+    did &&
+      !Number.isNaN(did.metric) && [String(Number(did.metric.toPrecision(4))), "metric, achieved"],
   ];
   return figures.filter((figure) => figure !== null && figure !== false);
 }

@@ -66,7 +66,8 @@ export class Arrangement {
     const { layers, depth, end, parent } = this.table;
     const branches = layers.filter((_, row) => depth[row] > 0 && isBranch(end, row));
     this.closed = this.closed.size ? new Set() : new Set(branches);
-    const hiding = this.cursor < 0 ? [] : above(parent, this.cursor).filter((row) => this.isClosed(row));
+    const hiding =
+      this.cursor < 0 ? [] : above(parent, this.cursor).filter((row) => this.isClosed(row));
     this.cursor = hiding.at(-1) ?? this.cursor;
     this.arrange();
   }
@@ -86,7 +87,10 @@ export class Arrangement {
   /** Choose a layer and open what hides it; null is none. @param {string | null} layer */
   choose(layer) {
     this.cursor = layer === null ? -1 : (this.table.place.get(layer) ?? -1);
-    const opened = this.cursor < 0 ? [] : above(this.table.parent, this.cursor).filter((row) => this.isClosed(row));
+    const opened =
+      this.cursor < 0
+        ? []
+        : above(this.table.parent, this.cursor).filter((row) => this.isClosed(row));
     for (const row of opened) this.closed.delete(this.table.layers[row]);
     if (opened.length) this.arrange();
   }

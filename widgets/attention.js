@@ -19,7 +19,8 @@ export function attention(root, host, model) {
 }
 
 const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
-const ATTENTION_ALONE = "panel.keep and panel.layers hold the choice; panel.step is it as a step, panel.recipe applies it.";
+const ATTENTION_ALONE =
+  "panel.keep and panel.layers hold the choice; panel.step is it as a step, panel.recipe applies it.";
 const THUMB = 8; // half of the slider's, by which its ends stand off
 
 class AttentionView {
@@ -38,27 +39,69 @@ class AttentionView {
     this.note = h("p", { class: "pf-note" });
     this.empty = h("p", { class: "pf-empty" });
     this.figures = h("dl", { class: "pf-attention-figures" });
-    this.slider = /** @type {HTMLInputElement} */ (h("input", { type: "range", min: 0, step: 1, class: "pf-attention-slider", "aria-label": "share of the keys that is kept" }));
+    this.slider = /** @type {HTMLInputElement} */ (
+      h("input", {
+        type: "range",
+        min: 0,
+        step: 1,
+        class: "pf-attention-slider",
+        "aria-label": "share of the keys that is kept",
+      })
+    );
     this.drawing = s("svg", { class: "pf-svg", "aria-hidden": "true" });
     this.overlay = s("g", { class: "pf-overlay" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing, this.slider);
-    this.layers = new AttentionLayers({ onTick: (layers) => this.choose({ ...this.choice, layers }, true), onLayer: (layer) => this.host.select(layer) });
-    this.take = h("button", { type: "button", class: "pf-button pf-primary", onclick: () => this.apply() });
+    this.layers = new AttentionLayers({
+      onTick: (layers) => this.choose({ ...this.choice, layers }, true),
+      onLayer: (layer) => this.host.select(layer),
+    });
+    this.take = h("button", {
+      type: "button",
+      class: "pf-button pf-primary",
+      onclick: () => this.apply(),
+    });
     this.said = h("p", { class: "pf-note", role: "status" });
-    this.both = h("div", { class: "pf-attention-both" },
+    this.both = h(
+      "div",
+      { class: "pf-attention-both" },
       h("div", {}, this.figures, this.plot),
-      h("div", { class: "pf-attention-side" }, this.layers.element, h("div", { class: "pf-attention-take" }, this.take, this.said)));
-    this.finder = new AttentionFinder((kind) => this.host.ask({ do: "attention_cost", kind }), () => this.follow());
-    root.append(h("section", { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
-      h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.note)), this.empty, this.both, this.finder.element));
+      h(
+        "div",
+        { class: "pf-attention-side" },
+        this.layers.element,
+        h("div", { class: "pf-attention-take" }, this.take, this.said),
+      ),
+    );
+    this.finder = new AttentionFinder(
+      (kind) => this.host.ask({ do: "attention_cost", kind }),
+      () => this.follow(),
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
+        h(
+          "div",
+          { class: "pf-view-head" },
+          h("div", { class: "pf-heat-titles" }, this.title, this.note),
+        ),
+        this.empty,
+        this.both,
+        this.finder.element,
+      ),
+    );
     this.listen();
   }
 
   listen() {
     this.onChange = () => this.follow();
     for (const name of ATTENTION_FOLLOWS) this.model.on(`change:${name}`, this.onChange);
-    this.slider.addEventListener("input", () => this.choose({ ...this.choice, index: this.indexOfSlider }, false));
-    this.slider.addEventListener("change", () => this.choose({ ...this.choice, index: this.indexOfSlider }, true));
+    this.slider.addEventListener("input", () =>
+      this.choose({ ...this.choice, index: this.indexOfSlider }, false),
+    );
+    this.slider.addEventListener("change", () =>
+      this.choose({ ...this.choice, index: this.indexOfSlider }, true),
+    );
     this.drawing.addEventListener("click", (event) => this.onClick(event));
     this.release = onWidth(this.plot, (width) => this.draw(width));
     this.follow();
@@ -69,7 +112,14 @@ class AttentionView {
     this.table = unpackedAttention(data);
     const { isKnown, title, note, stops, layers, kind } = this.table;
     fresh(this.title, title || "Attention to a part of the keys");
-    fresh(this.note, isKnown && (note || (layers.length ? "The same share is kept in every layer that takes part." : "No layer of this model attends.")));
+    fresh(
+      this.note,
+      isKnown &&
+        (note ||
+          (layers.length
+            ? "The same share is kept in every layer that takes part."
+            : "No layer of this model attends.")),
+    );
     this.empty.hidden = isKnown;
     this.both.hidden = !layers.length;
     this.finder.choose(kind);
@@ -77,7 +127,10 @@ class AttentionView {
     this.slider.disabled = stops.length < 2;
     this.layers.show(this.table);
     this.told = null;
-    this.choice = { index: Math.min(this.choice.index, Math.max(0, stops.length - 1)), layers: this.table.able };
+    this.choice = {
+      index: Math.min(this.choice.index, Math.max(0, stops.length - 1)),
+      layers: this.table.able,
+    };
     this.drawn = "";
     this.draw(this.plot.clientWidth);
     this.select(this.host.selected() ?? "");
@@ -99,7 +152,10 @@ class AttentionView {
   }
 
   get isBeingFound() {
-    return unserved(this.model).some((one) => one.do === "attention_cost") || this.model.get("state")?.status === "attending";
+    return (
+      unserved(this.model).some((one) => one.do === "attention_cost") ||
+      this.model.get("state")?.status === "attending"
+    );
   }
 
   /** Another kind is chosen, which nobody has looked at. */
@@ -127,10 +183,24 @@ class AttentionView {
     const told = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
     if (told && !isSameAttention(told, this.told)) this.choice = told;
     this.told = told;
-    const key = JSON.stringify([this.choice, told, this.isAsked, isBeingFound, isInBench, table.isKnown, this.isOther, this.taking]);
+    const key = JSON.stringify([
+      this.choice,
+      told,
+      this.isAsked,
+      isBeingFound,
+      isInBench,
+      table.isKnown,
+      this.isOther,
+      this.taking,
+    ]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at what it costs to attend to a part of the keys, and what that brings.");
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at what it costs to attend to a part of the keys, and what that brings.",
+    );
     this.finder.element.hidden = !isInBench;
     this.finder.show(isBeingFound, table.isKnown && !this.isOther);
     this.tell();
@@ -141,7 +211,10 @@ class AttentionView {
     this.choice = choice;
     if (isSettled && !this.isInBench) {
       this.model.set("keep", this.table.stops[choice.index].keep);
-      this.model.set("layers", this.table.able.filter((layer) => choice.layers.includes(layer)));
+      this.model.set(
+        "layers",
+        this.table.able.filter((layer) => choice.layers.includes(layer)),
+      );
       this.model.save_changes();
     }
     this.tell();
@@ -167,8 +240,22 @@ class AttentionView {
     if (!stop) return;
     this.slider.value = String(table.stops.length - 1 - choice.index);
     set(this.slider, { "aria-valuetext": stopWords(table, stop) });
-    const figures = [{ value: keepText(stop.keep), name: "of the keys kept", note: "", look: "" }, ...stopFigures(table, stop)];
-    fresh(this.figures, ...figures.map(({ value, name, note, look }) => h("div", {}, h("dd", { class: look || null }, value), h("dt", { class: look || null }, name), h("small", {}, note))));
+    const figures = [
+      { value: keepText(stop.keep), name: "of the keys kept", note: "", look: "" },
+      ...stopFigures(table, stop),
+    ];
+    fresh(
+      this.figures,
+      ...figures.map(({ value, name, note, look }) =>
+        h(
+          "div",
+          {},
+          h("dd", { class: look || null }, value),
+          h("dt", { class: look || null }, name),
+          h("small", {}, note),
+        ),
+      ),
+    );
     if (this.frame) fresh(this.overlay, ...stopMarks(this.frame, choice.index));
     this.layers.place(choice.index, choice.layers);
     this.showTake(stop);
@@ -181,17 +268,46 @@ class AttentionView {
     const isPart = choice.layers.length < table.able.length;
     const where = isPart ? ` in ${choice.layers.length} of ${table.able.length} layers` : "";
     this.take.hidden = !this.isInBench;
-    showPress(this.take, !isTaken && choice.layers.length > 0 && !this.isOther, this.isAsked, `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`);
-    const measured = isPart && "The figures were measured with every layer taking part; with fewer, error and gain are others.";
-    const stays = this.isInBench && !isTaken && stop.speedup < 1 && "Layers that would not be clearly faster stay as they are.";
-    const other = this.isOther && `These figures are of ${table.kind}; find what the other costs before it can be kept.`;
-    fresh(this.said, [other, isTaken && takingWords(this.taking, choice.layers), measured, stays, this.isInBench ? "" : ATTENTION_ALONE].filter(Boolean).join(" "));
+    showPress(
+      this.take,
+      !isTaken && choice.layers.length > 0 && !this.isOther,
+      this.isAsked,
+      `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`,
+    );
+    const measured =
+      isPart &&
+      "The figures were measured with every layer taking part; with fewer, error and gain are others.";
+    const stays =
+      this.isInBench &&
+      !isTaken &&
+      stop.speedup < 1 &&
+      "Layers that would not be clearly faster stay as they are.";
+    const other =
+      this.isOther &&
+      `These figures are of ${table.kind}; find what the other costs before it can be kept.`;
+    fresh(
+      this.said,
+      [
+        other,
+        isTaken && takingWords(this.taking, choice.layers),
+        measured,
+        stays,
+        this.isInBench ? "" : ATTENTION_ALONE,
+      ]
+        .filter(Boolean)
+        .join(" "),
+    );
   }
 
   apply() {
     const { choice, table } = this;
     if (this.take.getAttribute("aria-disabled") === "true") return;
-    this.host.ask({ do: "attention", kind: table.kind, keep: table.stops[choice.index].keep, layers: table.able.filter((layer) => choice.layers.includes(layer)) });
+    this.host.ask({
+      do: "attention",
+      kind: table.kind,
+      keep: table.stops[choice.index].keep,
+      layers: table.able.filter((layer) => choice.layers.includes(layer)),
+    });
   }
 
   /** @param {MouseEvent} event */

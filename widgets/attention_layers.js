@@ -20,12 +20,26 @@ export class AttentionLayers {
     /** @type {AttentionRow[]} */
     this.rows = [];
     this.selected = "";
-    this.all = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", "aria-label": "all layers take part" }));
+    this.all = /** @type {HTMLInputElement} */ (
+      h("input", { type: "checkbox", "aria-label": "all layers take part" })
+    );
     this.count = h("span", {});
-    this.head = h("label", { class: "pf-attending-head" }, this.all, this.count, h("small", {}, "tokens × heads"), h("small", { class: "pf-attending-scale" }, "its error at this share"));
-    this.list = h("ul", { class: "pf-attending-list", "aria-label": "layers that attend; arrows move, the space bar ticks" });
+    this.head = h(
+      "label",
+      { class: "pf-attending-head" },
+      this.all,
+      this.count,
+      h("small", {}, "tokens × heads"),
+      h("small", { class: "pf-attending-scale" }, "its error at this share"),
+    );
+    this.list = h("ul", {
+      class: "pf-attending-list",
+      "aria-label": "layers that attend; arrows move, the space bar ticks",
+    });
     this.element = h("div", { class: "pf-attending" }, this.head, this.list);
-    this.all.addEventListener("change", () => this.given.onTick(this.all.checked ? this.table?.able ?? [] : []));
+    this.all.addEventListener("change", () =>
+      this.given.onTick(this.all.checked ? (this.table?.able ?? []) : []),
+    );
     this.list.addEventListener("change", () => this.given.onTick(this.ticked));
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => this.click(event));
@@ -60,12 +74,16 @@ export class AttentionLayers {
   /** @param {string} layer */
   select(layer) {
     this.selected = layer;
-    this.rows.forEach((row, at) => row.element.classList.toggle("pf-chosen", this.table?.layers[at].layer === layer));
+    this.rows.forEach((row, at) =>
+      row.element.classList.toggle("pf-chosen", this.table?.layers[at].layer === layer),
+    );
   }
 
   /** @returns {string[]} */
   get ticked() {
-    return this.rows.flatMap((row, at) => (row.tick.checked ? [this.table?.layers[at].layer ?? ""] : []));
+    return this.rows.flatMap((row, at) =>
+      row.tick.checked ? [this.table?.layers[at].layer ?? ""] : [],
+    );
   }
 
   /** One stop of the Tab key for all ticks. @param {number} at */
@@ -105,19 +123,49 @@ export class AttentionLayers {
 /** @param {import("./attention_table.js").AttendingLayer} one @returns {AttentionRow} */
 function attentionRow(one) {
   const [head, tail] = partedPath(one.layer, 2);
-  const label = one.reason ? `${one.layer} cannot take part: ${one.reason}` : `${one.layer} takes part`;
-  const tick = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", "aria-label": label, disabled: Boolean(one.reason), title: one.reason || null }));
+  const label = one.reason
+    ? `${one.layer} cannot take part: ${one.reason}`
+    : `${one.layer} takes part`;
+  const tick = /** @type {HTMLInputElement} */ (
+    h("input", {
+      type: "checkbox",
+      "aria-label": label,
+      disabled: Boolean(one.reason),
+      title: one.reason || null,
+    })
+  );
   const [bar, value] = [h("i", {}), h("b", {})];
-  const name = h("span", { class: "pf-path" }, h("span", { class: "pf-where" }, head), h("span", {}, tail));
-  const facts = [one.layer, one.reason, Number.isNaN(one.share) ? "" : `its attention takes ${readablePercent(one.share)} of the model's time`];
-  const told = one.reason ? [h("em", {}, one.reason)] : [h("span", { class: "pf-attending-bar", "aria-hidden": "true" }, bar), value];
-  const element = h("li", { class: one.reason ? "pf-attending-barred" : "", title: facts.filter(Boolean).join("\n") }, tick, name, h("small", {}, one.size), ...told);
+  const name = h(
+    "span",
+    { class: "pf-path" },
+    h("span", { class: "pf-where" }, head),
+    h("span", {}, tail),
+  );
+  const facts = [
+    one.layer,
+    one.reason,
+    Number.isNaN(one.share)
+      ? ""
+      : `its attention takes ${readablePercent(one.share)} of the model's time`,
+  ];
+  const told = one.reason
+    ? [h("em", {}, one.reason)]
+    : [h("span", { class: "pf-attending-bar", "aria-hidden": "true" }, bar), value];
+  const element = h(
+    "li",
+    { class: one.reason ? "pf-attending-barred" : "", title: facts.filter(Boolean).join("\n") },
+    tick,
+    name,
+    h("small", {}, one.size),
+    ...told,
+  );
   return { element, tick, bar, value };
 }
 
 /** @param {AttentionRow} row @param {AttentionTable} table @param {number} error */
 function showError(row, table, error) {
-  const share = table.scale && error > 0 ? heatShare(table.scale, Math.min(error, table.scale.top)) : 0;
+  const share =
+    table.scale && error > 0 ? heatShare(table.scale, Math.min(error, table.scale.top)) : 0;
   set(row.bar, { class: heatLook(table.scale, error) });
   row.bar.style.width = `${(100 * Math.max(LEAST_BAR, share)).toFixed(1)}%`;
   fresh(row.value, heatText(error));

@@ -41,16 +41,30 @@ function scaleOfErrors(errors) {
 
 /** @param {any} data @returns {AttentionStop[]} */
 function attentionStops(data) {
-  const [keeps, errors, ms, values] = [data.keeps, data.errors, data.latency_ms, data.values].map(float64s);
+  const [keeps, errors, ms, values] = [data.keeps, data.errors, data.latency_ms, data.values].map(
+    float64s,
+  );
   return Array.from(keeps, (keep, index) => {
     const latencyMs = ms[index] ?? NaN;
-    return { index, keep, error: errors[index] ?? NaN, latencyMs, speedup: (data.dense_ms ?? NaN) / latencyMs, value: values[index] ?? NaN };
+    return {
+      index,
+      keep,
+      error: errors[index] ?? NaN,
+      latencyMs,
+      speedup: (data.dense_ms ?? NaN) / latencyMs,
+      value: values[index] ?? NaN,
+    };
   });
 }
 
 /** @param {any} data @param {number} count of stops @returns {AttendingLayer[]} */
 function attendingLayers(data, count) {
-  const [heads, queries, keys, isCausal] = [data.heads, data.queries, data.keys, data.is_causal].map(int32s);
+  const [heads, queries, keys, isCausal] = [
+    data.heads,
+    data.queries,
+    data.keys,
+    data.is_causal,
+  ].map(int32s);
   const [errors, share] = [float64s(data.layer_errors), float32s(data.share)];
   return /** @type {string[]} */ (data.layer).map((layer, row) => ({
     layer,
@@ -74,26 +88,48 @@ export function keepText(keep) {
 
 /** "1.42 ×", and what that is. @param {number} speedup @returns {{ value: string, word: string, isGood: boolean, isBad: boolean }} */
 export function paceOf(speedup) {
-  if (!Number.isFinite(speedup)) return { value: "–", word: "not timed", isGood: false, isBad: false };
+  if (!Number.isFinite(speedup))
+    return { value: "–", word: "not timed", isGood: false, isBad: false };
   const [isGood, isBad] = [speedup > 1.005, speedup < 0.995];
-  return { value: `${speedup.toFixed(2)} ×`, word: isGood ? "as fast" : isBad ? "as fast – slower" : "as fast – the same", isGood, isBad };
+  return {
+    value: `${speedup.toFixed(2)} ×`,
+    word: isGood ? "as fast" : isBad ? "as fast – slower" : "as fast – the same",
+    isGood,
+    isBad,
+  };
 }
 
 /** What a stop comes to: value, name, and how it is to be read. @param {AttentionTable} table @param {AttentionStop} stop @returns {{ value: string, name: string, note: string, look: string }[]} */
 export function stopFigures(table, stop) {
   const pace = paceOf(stop.speedup);
-  const times = Number.isFinite(stop.speedup) ? `${readableMs(table.denseMs)} → ${readableMs(stop.latencyMs)} ms, timed in turn` : "";
+  const times = Number.isFinite(stop.speedup)
+    ? `${readableMs(table.denseMs)} → ${readableMs(stop.latencyMs)} ms, timed in turn`
+    : "";
   const figures = [
-    { value: heatText(stop.error), name: "error of the output", note: "relative to attention to all keys", look: "" },
-    { value: pace.value, name: pace.word, note: times, look: pace.isGood ? "pf-is-good" : pace.isBad ? "pf-is-bad" : "" },
+    {
+      value: heatText(stop.error),
+      name: "error of the output",
+      note: "relative to attention to all keys",
+      look: "",
+    },
+    {
+      value: pace.value,
+      name: pace.word,
+      note: times,
+      look: pace.isGood ? "pf-is-good" : pace.isBad ? "pf-is-bad" : "",
+    },
   ];
   if (!table.metric || Number.isNaN(stop.value)) return figures;
-  const before = Number.isNaN(table.denseValue) ? "" : `${table.denseValue.toFixed(4)} with all keys`;
+  const before = Number.isNaN(table.denseValue)
+    ? ""
+    : `${table.denseValue.toFixed(4)} with all keys`;
   return [...figures, { value: stop.value.toFixed(4), name: table.metric, note: before, look: "" }];
 }
 
 /** A stop in a line of text. @param {AttentionTable} table @param {AttentionStop} stop */
 export function stopWords(table, stop) {
-  const figures = stopFigures(table, stop).map(({ value, name }) => (name === "error of the output" ? `output error ${value}` : `${value} ${name}`));
+  const figures = stopFigures(table, stop).map(({ value, name }) =>
+    name === "error of the output" ? `output error ${value}` : `${value} ${name}`,
+  );
   return [`${keepText(stop.keep)} of the keys kept`, ...figures].join(", ");
 }

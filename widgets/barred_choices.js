@@ -13,11 +13,13 @@ export function withBarredChoices(column, state) {
   return {
     ...column,
     width: 104, // "int8-weights" is the longest
-    key: (table, row) => `${column.key?.(table, row)} ${JSON.stringify(reasonsOf(table.layers[row]))}`,
+    key: (table, row) =>
+      `${column.key?.(table, row)} ${JSON.stringify(reasonsOf(table.layers[row]))}`,
     draw(cell, table, row) {
       column.draw(cell, table, row);
       const layer = table.layers[row];
-      for (const option of cell.querySelectorAll("option")) bar(option, whyNot({ cannot_in: { [layer]: reasonsOf(layer) } }, layer, option.value));
+      for (const option of cell.querySelectorAll("option"))
+        bar(option, whyNot({ cannot_in: { [layer]: reasonsOf(layer) } }, layer, option.value));
       cell.title ||= barredWords(reasonsOf(layer));
     },
   };

@@ -14,12 +14,40 @@ export class BudgetForm {
   constructor(onAsk) {
     this.onAsk = onAsk;
     this.isBusy = false;
-    const options = Object.entries(BUDGETS).map(([name, { label }]) => h("option", { value: name }, label));
-    this.limit = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "what is limited" }, ...options));
-    this.number = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: 0, step: "any", value: BUDGETS.loss.value, "aria-label": "at most" }));
-    this.button = h("button", { type: "submit", class: "pf-button", title: "about a minute, in the background" });
-    this.element = /** @type {HTMLFormElement} */ (h("form", { class: "pf-budget-form" }, h("span", { class: "pf-lead" }, "at most"), this.number, this.limit, this.button));
-    this.limit.addEventListener("change", () => (this.number.value = BUDGETS[this.limit.value].value));
+    const options = Object.entries(BUDGETS).map(([name, { label }]) =>
+      h("option", { value: name }, label),
+    );
+    this.limit = /** @type {HTMLSelectElement} */ (
+      h("select", { "aria-label": "what is limited" }, ...options)
+    );
+    this.number = /** @type {HTMLInputElement} */ (
+      h("input", {
+        type: "number",
+        min: 0,
+        step: "any",
+        value: BUDGETS.loss.value,
+        "aria-label": "at most",
+      })
+    );
+    this.button = h("button", {
+      type: "submit",
+      class: "pf-button",
+      title: "about a minute, in the background",
+    });
+    this.element = /** @type {HTMLFormElement} */ (
+      h(
+        "form",
+        { class: "pf-budget-form" },
+        h("span", { class: "pf-lead" }, "at most"),
+        this.number,
+        this.limit,
+        this.button,
+      )
+    );
+    this.limit.addEventListener(
+      "change",
+      () => (this.number.value = BUDGETS[this.limit.value].value),
+    );
     this.element.addEventListener("submit", (event) => this.submit(event));
   }
 
@@ -35,6 +63,7 @@ export class BudgetForm {
   submit(event) {
     event.preventDefault();
     const { scale } = BUDGETS[this.limit.value];
-    if (!this.isBusy && this.number.value !== "") this.onAsk({ limit: this.limit.value, value: scale * Number(this.number.value) });
+    if (!this.isBusy && this.number.value !== "")
+      this.onAsk({ limit: this.limit.value, value: scale * Number(this.number.value) });
   }
 }

@@ -75,11 +75,22 @@ export class HoverCard {
   /** @param {{x: number, y: number}} spot @param {string} heading @param {string} line @param {[string, string][]} figures */
   show(spot, heading, line, figures) {
     const rows = figures.flatMap(([value, name]) => [h("b", {}, value), h("span", {}, name)]);
-    fresh(this.element, h("strong", {}, heading), h("em", {}, line), h("div", { class: "pf-card-figures" }, ...rows));
+    fresh(
+      this.element,
+      h("strong", {}, heading),
+      h("em", {}, line),
+      h("div", { class: "pf-card-figures" }, ...rows),
+    );
     this.element.hidden = false;
     const card = { width: this.element.offsetWidth, height: this.element.offsetHeight };
-    const place = cardPlace(spot, card, { width: this.box.clientWidth, height: this.box.clientHeight });
-    this.element.setAttribute("style", `transform: translate(${Math.round(place.x)}px, ${Math.round(place.y)}px)`);
+    const place = cardPlace(spot, card, {
+      width: this.box.clientWidth,
+      height: this.box.clientHeight,
+    });
+    this.element.setAttribute(
+      "style",
+      `transform: translate(${Math.round(place.x)}px, ${Math.round(place.y)}px)`,
+    );
   }
 
   hide() {

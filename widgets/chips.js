@@ -17,7 +17,9 @@ export function listOf(list, draw, drawNone) {
     const key = JSON.stringify(items);
     if (key === drawn) return;
     drawn = key;
-    const place = buttonsIn(list).indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
+    const place = buttonsIn(list).indexOf(
+      /** @type {HTMLButtonElement} */ (document.activeElement),
+    );
     fresh(list, ...(items.length ? items.map(draw) : [drawNone()]));
     if (place < 0) return;
     const buttons = buttonsIn(list);
@@ -27,16 +29,32 @@ export function listOf(list, draw, drawNone) {
 
 /** @param {(index: number, label: string) => void} onDrop @returns {{ element: HTMLElement, show: (chips: Chip[]) => void }} */
 export function recipeChips(onDrop) {
-  const element = h("ol", { class: "pf-steps", "aria-label": "recipe, in the order in which it is applied", tabindex: "-1" });
+  const element = h("ol", {
+    class: "pf-steps",
+    "aria-label": "recipe, in the order in which it is applied",
+    tabindex: "-1",
+  });
   const none = () => h("li", { class: "pf-no-chip" }, "no step yet: this is the model as it is");
-  return { element, show: listOf(element, (chip, index) => drawChip(chip, () => onDrop(index, chip.label)), none) };
+  return {
+    element,
+    show: listOf(element, (chip, index) => drawChip(chip, () => onDrop(index, chip.label)), none),
+  };
 }
 
 /** @param {(step: any) => void} onTake @returns {{ element: HTMLElement, show: (offers: Offer[]) => void }} */
 export function offerButtons(onTake) {
   const list = h("ul", { class: "pf-offers", "aria-label": "what would help", tabindex: "-1" });
-  const element = h("div", { class: "pf-offer-line" }, h("span", { class: "pf-lead" }, "what would help"), list);
-  const show = listOf(list, (/** @type {Offer} */ offer) => drawOffer(offer, () => onTake(offer.step)), () => h("li", {}));
+  const element = h(
+    "div",
+    { class: "pf-offer-line" },
+    h("span", { class: "pf-lead" }, "what would help"),
+    list,
+  );
+  const show = listOf(
+    list,
+    (/** @type {Offer} */ offer) => drawOffer(offer, () => onTake(offer.step)),
+    () => h("li", {}),
+  );
   return {
     element,
     show(offers) {
@@ -55,19 +73,51 @@ export function savingText(offer) {
 
 /** @param {Chip} chip @param {() => void} onclick */
 function drawChip(chip, onclick) {
-  const state = [chip.isPending && "pf-asked", chip.isLeaving && "pf-leaving", chip.error && "pf-failed"].filter(Boolean).join(" ");
-  const cross = h("button", { type: "button", "aria-label": `drop ${chip.label}`, title: "drop this step", onclick }, "×");
-  return h("li", { class: `pf-chip ${state}`, title: [chip.error || chip.why, chip.note].filter(Boolean).join("\n") },
-    h("span", {}, chip.label), chip.note && h("small", {}, chip.note), !chip.isPending && !chip.isLeaving && cross);
+  const state = [
+    chip.isPending && "pf-asked",
+    chip.isLeaving && "pf-leaving",
+    chip.error && "pf-failed",
+  ]
+    .filter(Boolean)
+    .join(" ");
+  const cross = h(
+    "button",
+    { type: "button", "aria-label": `drop ${chip.label}`, title: "drop this step", onclick },
+    "×",
+  );
+  return h(
+    "li",
+    {
+      class: `pf-chip ${state}`,
+      title: [chip.error || chip.why, chip.note].filter(Boolean).join("\n"),
+    },
+    h("span", {}, chip.label),
+    chip.note && h("small", {}, chip.note),
+    !chip.isPending && !chip.isLeaving && cross,
+  );
 }
 
 /** @param {Offer} offer @param {() => void} onTake */
 function drawOffer(offer, onTake) {
   const isTaken = Boolean(offer.is_taken);
   const state = `pf-offer ${offer.isPending ? "pf-asked" : ""}`;
-  return h("li", {},
-    h("button", { type: "button", class: state, title: offer.why, "aria-disabled": isTaken && "true", onclick: () => !isTaken && onTake() },
-      isTaken ? "✓ " : "", offer.label, savingText(offer) && h("small", {}, savingText(offer))));
+  return h(
+    "li",
+    {},
+    h(
+      "button",
+      {
+        type: "button",
+        class: state,
+        title: offer.why,
+        "aria-disabled": isTaken && "true",
+        onclick: () => !isTaken && onTake(),
+      },
+      isTaken ? "✓ " : "",
+      offer.label,
+      savingText(offer) && h("small", {}, savingText(offer)),
+    ),
+  );
 }
 
 /** @param {HTMLElement} list */

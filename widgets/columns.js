@@ -25,19 +25,78 @@ export const NAME_WIDTH = 190;
 /** @type {Column[]} */
 export const LAYER_COLUMNS = [
   textColumn("kind", "kind", 104, 80, (table, row) => table.kind[row]),
-  timeColumn("self_ms", "self ms", 92, 100, "what the layer ran itself; the bar against the longest"),
-  timeColumn("total_ms", "total ms", 92, 72, "with the layers under it; the bar against the whole model"),
-  numberColumn("share", "share", 64, 60, "part of the whole model's time, with the layers under it", readablePercent),
-  numberColumn("total_flops", "FLOPs", 66, 70, "operations, with the layers under it", readableCount),
-  numberColumn("total_parameters", "weights", 66, 65, "parameters, with the layers under it", readableCount),
-  numberColumn("total_bytes", "moved", 72, 40, "bytes read and written, with the layers under it", readableBytes),
+  timeColumn(
+    "self_ms",
+    "self ms",
+    92,
+    100,
+    "what the layer ran itself; the bar against the longest",
+  ),
+  timeColumn(
+    "total_ms",
+    "total ms",
+    92,
+    72,
+    "with the layers under it; the bar against the whole model",
+  ),
+  numberColumn(
+    "share",
+    "share",
+    64,
+    60,
+    "part of the whole model's time, with the layers under it",
+    readablePercent,
+  ),
+  numberColumn(
+    "total_flops",
+    "FLOPs",
+    66,
+    70,
+    "operations, with the layers under it",
+    readableCount,
+  ),
+  numberColumn(
+    "total_parameters",
+    "weights",
+    66,
+    65,
+    "parameters, with the layers under it",
+    readableCount,
+  ),
+  numberColumn(
+    "total_bytes",
+    "moved",
+    72,
+    40,
+    "bytes read and written, with the layers under it",
+    readableBytes,
+  ),
   numberColumn("peak_bytes", "peak", 72, 30, "the most memory in use while it ran", readableBytes),
-  textColumn("output", "output", 108, 20, (table, row) => table.output[row], "shape of what it returns"),
-  numberColumn("roof_share", "of roof", 60, 50, "how near it comes to what this machine can do; beyond 100% it worked from the cache", wholePercent),
+  textColumn(
+    "output",
+    "output",
+    108,
+    20,
+    (table, row) => table.output[row],
+    "shape of what it returns",
+  ),
+  numberColumn(
+    "roof_share",
+    "of roof",
+    60,
+    50,
+    "how near it comes to what this machine can do; beyond 100% it worked from the cache",
+    wholePercent,
+  ),
   {
-    name: "bound", label: "bound by", width: 88, rank: 90, hint: "what keeps it from being faster",
+    name: "bound",
+    label: "bound by",
+    width: 88,
+    rank: 90,
+    hint: "what keeps it from being faster",
     value: (table, row) => table.bound[row] ?? "",
-    draw: (cell, table, row) => void fresh(cell, boundSign(table.bound[row]), h("span", {}, table.bound[row] ?? "")),
+    draw: (cell, table, row) =>
+      void fresh(cell, boundSign(table.bound[row]), h("span", {}, table.bound[row] ?? "")),
   },
 ];
 
@@ -69,7 +128,9 @@ export function barLength(value, whole) {
 
 /** The shape that stands for what binds a layer. @param {string | undefined} bound */
 export function boundSign(bound) {
-  return bound ? h("i", { class: `pf-sign pf-${bound}`, "aria-hidden": "true" }, BOUND_SHAPES[bound] ?? "◆") : null;
+  return bound
+    ? h("i", { class: `pf-sign pf-${bound}`, "aria-hidden": "true" }, BOUND_SHAPES[bound] ?? "◆")
+    : null;
 }
 
 /** @param {number} ratio */
@@ -101,7 +162,16 @@ function numberColumn(name, label, width, rank, hint, written) {
     cell.classList.toggle("pf-nothing", text === "–" || text === "0");
     cell.textContent = text;
   };
-  return { name, label, width, rank, hint, isNumber: true, value: (table, row) => numberAt(table, name, row), draw };
+  return {
+    name,
+    label,
+    width,
+    rank,
+    hint,
+    isNumber: true,
+    value: (table, row) => numberAt(table, name, row),
+    draw,
+  };
 }
 
 /** @param {string} name @param {string} label @param {number} width @param {number} rank @param {string} hint @returns {Column} */
@@ -113,9 +183,23 @@ function timeColumn(name, label, width, rank, hint) {
     const bar = h("i", { class: `pf-bar pf-${bound || "unknown"}`, "aria-hidden": "true" });
     bar.style.width = `${(100 * barLength(value, longest(table, name))).toFixed(1)}%`;
     cell.classList.add("pf-time");
-    fresh(cell, bar, name === "self_ms" && boundSign(table.bound[row]), h("b", {}, readableMs(value)));
+    fresh(
+      cell,
+      bar,
+      name === "self_ms" && boundSign(table.bound[row]),
+      h("b", {}, readableMs(value)),
+    );
   };
-  return { name, label, width, rank, hint, isNumber: true, value: (table, row) => numberAt(table, name, row), draw };
+  return {
+    name,
+    label,
+    width,
+    rank,
+    hint,
+    isNumber: true,
+    value: (table, row) => numberAt(table, name, row),
+    draw,
+  };
 }
 
 /** @type {WeakMap<LayerTable, Record<string, number>>} */
@@ -124,7 +208,10 @@ const LONGEST = new WeakMap();
 /** The largest value of a column, found once. @param {LayerTable} table @param {string} name */
 function longest(table, name) {
   const known = LONGEST.get(table) ?? {};
-  known[name] ??= (table.numbers[name] ?? []).reduce((most, value) => (value > most ? value : most), 0);
+  known[name] ??= (table.numbers[name] ?? []).reduce(
+    (most, value) => (value > most ? value : most),
+    0,
+  );
   LONGEST.set(table, known);
   return known[name];
 }

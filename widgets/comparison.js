@@ -28,7 +28,8 @@ export function comparison(root) {
     show(data) {
       const rows = data?.rows ?? [];
       const title = h("div", { class: "pf-view-head" }, h("h2", {}, data?.title ?? ""));
-      if (!rows.length) fresh(box, title, h("p", { class: "pf-empty" }, "Nothing has been compared yet."));
+      if (!rows.length)
+        fresh(box, title, h("p", { class: "pf-empty" }, "Nothing has been compared yet."));
       else fresh(box, title, comparisonTable(data), comparisonLegend());
     },
   };
@@ -42,8 +43,16 @@ function comparisonTable(data) {
     "tr",
     { role: "row" },
     variantHead("variant", "pf-names"),
-    variantHead("latency, ms", "pf-chart pf-of-latency", markedCell(axisTicks(axes.latency, ""), null)),
-    variantHead("speed-up", "pf-chart pf-of-speedup", markedCell(axisTicks(axes.speedup, "×"), null)),
+    variantHead(
+      "latency, ms",
+      "pf-chart pf-of-latency",
+      markedCell(axisTicks(axes.latency, ""), null),
+    ),
+    variantHead(
+      "speed-up",
+      "pf-chart pf-of-speedup",
+      markedCell(axisTicks(axes.speedup, "×"), null),
+    ),
     ...columns.map((column) => variantHead(column.name, "pf-value")),
   );
   const body = data.rows.flatMap((row) => [
@@ -63,15 +72,36 @@ function comparisonTable(data) {
  * @param {ComparisonData} data @returns {FigureColumn[]}
  */
 function figureColumns({ rows, baseline, metric_name }) {
-  const varied = rows.filter((row) => row.name !== baseline && row.relative_error !== null && row.relative_error !== undefined);
+  const varied = rows.filter(
+    (row) =>
+      row.name !== baseline && row.relative_error !== null && row.relative_error !== undefined,
+  );
   /** @type {(FigureColumn | false)[]} */
   const columns = [
-    isTelling(rows.map((row) => row.peak_bytes)) && { name: "memory", text: (row) => readableBytes(row.peak_bytes) },
-    isTelling(rows.map((row) => row.size_bytes)) && { name: "size", text: (row) => readableBytes(row.size_bytes) },
-    doDiffer(rows.map((row) => row.parameters)) && { name: "parameters", text: (row) => readableCount(row.parameters) },
-    doDiffer(rows.map((row) => row.flops)) && { name: "FLOPs", text: (row) => readableCount(row.flops) },
-    varied.length > 0 && { name: "output error", text: (row) => (varied.includes(row) ? readableError(row.relative_error) : "–") },
-    isTelling(rows.map((row) => row.metric)) && { name: metric_name || "metric", text: (row) => row.metric?.toFixed(4) ?? "–" },
+    isTelling(rows.map((row) => row.peak_bytes)) && {
+      name: "memory",
+      text: (row) => readableBytes(row.peak_bytes),
+    },
+    isTelling(rows.map((row) => row.size_bytes)) && {
+      name: "size",
+      text: (row) => readableBytes(row.size_bytes),
+    },
+    doDiffer(rows.map((row) => row.parameters)) && {
+      name: "parameters",
+      text: (row) => readableCount(row.parameters),
+    },
+    doDiffer(rows.map((row) => row.flops)) && {
+      name: "FLOPs",
+      text: (row) => readableCount(row.flops),
+    },
+    varied.length > 0 && {
+      name: "output error",
+      text: (row) => (varied.includes(row) ? readableError(row.relative_error) : "–"),
+    },
+    isTelling(rows.map((row) => row.metric)) && {
+      name: metric_name || "metric",
+      text: (row) => row.metric?.toFixed(4) ?? "–",
+    },
   ];
   return columns.filter((column) => column !== false);
 }
@@ -86,13 +116,19 @@ function timedRow(row, data, axes, columns) {
     "tr",
     { role: "row", class: `pf-tone-${verdict.tone}`, title: furtherFigures(row) },
     nameCell(row),
-    h("td", { role: "cell", class: "pf-chart pf-of-latency" }, markedCell(latencyMark(row, axes.latency), latencyFigure(row))),
+    h(
+      "td",
+      { role: "cell", class: "pf-chart pf-of-latency" },
+      markedCell(latencyMark(row, axes.latency), latencyFigure(row)),
+    ),
     h(
       "td",
       { role: "cell", class: "pf-chart pf-of-speedup" },
       markedCell(speedupMark(row, axes.speedup, verdict.tone), speedupFigure(row, verdict)),
     ),
-    ...columns.map((column) => h("td", { role: "cell", class: "pf-value", "data-name": column.name }, column.text(row))),
+    ...columns.map((column) =>
+      h("td", { role: "cell", class: "pf-value", "data-name": column.name }, column.text(row)),
+    ),
   );
 }
 
@@ -110,14 +146,25 @@ function failedRow(row, span) {
 /** @param {Measured} row */
 function nameCell(row) {
   const line = recipeLine(row);
-  return h("th", { role: "rowheader", scope: "row", class: "pf-names" }, h("span", {}, row.name), line && h("small", {}, line));
+  return h(
+    "th",
+    { role: "rowheader", scope: "row", class: "pf-names" },
+    h("span", {}, row.name),
+    line && h("small", {}, line),
+  );
 }
 
 /** What was done for the row above, over the whole width. @param {Measured} row @param {number} span */
 function notesRow(row, span) {
   const notes = furtherNotes(row);
   if (!notes.length) return [];
-  return [h("tr", { role: "row", class: "pf-row-notes" }, h("td", { role: "cell", colspan: span }, h("small", {}, notes.join(" · "))))];
+  return [
+    h(
+      "tr",
+      { role: "row", class: "pf-row-notes" },
+      h("td", { role: "cell", colspan: span }, h("small", {}, notes.join(" · "))),
+    ),
+  ];
 }
 
 /** @param {Measured} row */
@@ -143,8 +190,16 @@ function markedCell(mark, figure) {
 function latencyMark(row, axis) {
   if (row.latency_ms === null || row.latency_ms === undefined) return null;
   const [low, high] = row.spread_ms ?? [row.latency_ms, row.latency_ms];
-  const marks = [stretch("pf-latency-bar", 0, axis.place(row.latency_ms)), stretch("pf-range", axis.place(low), axis.place(high))];
-  return h("span", { class: "pf-axis", "aria-hidden": "true" }, ...marks, stretch("pf-median", axis.place(row.latency_ms)));
+  const marks = [
+    stretch("pf-latency-bar", 0, axis.place(row.latency_ms)),
+    stretch("pf-range", axis.place(low), axis.place(high)),
+  ];
+  return h(
+    "span",
+    { class: "pf-axis", "aria-hidden": "true" },
+    ...marks,
+    stretch("pf-median", axis.place(row.latency_ms)),
+  );
 }
 
 /** A line over the interval, and where 1 is. @param {Measured} row @param {Axis} axis @param {string} tone */
@@ -167,14 +222,18 @@ function speedupMark(row, axis, tone) {
 
 /** @param {Measured} row */
 function latencyFigure(row) {
-  if (row.latency_ms === null || row.latency_ms === undefined) return h("span", { class: "pf-said" }, "–");
-  const spread = row.spread_ms && h("small", {}, `${threeFigures(row.spread_ms[0])}–${threeFigures(row.spread_ms[1])}`);
+  if (row.latency_ms === null || row.latency_ms === undefined)
+    return h("span", { class: "pf-said" }, "–");
+  const spread =
+    row.spread_ms &&
+    h("small", {}, `${threeFigures(row.spread_ms[0])}–${threeFigures(row.spread_ms[1])}`);
   return h("span", { class: "pf-said" }, h("b", {}, threeFigures(row.latency_ms)), " ", spread);
 }
 
 /** @param {Measured} row @param {import("./comparison_rows.js").Verdict} verdict */
 function speedupFigure(row, verdict) {
-  if (verdict.tone === "baseline") return h("span", { class: "pf-said" }, h("b", {}, "1 ×"), " ", h("small", {}, "baseline"));
+  if (verdict.tone === "baseline")
+    return h("span", { class: "pf-said" }, h("b", {}, "1 ×"), " ", h("small", {}, "baseline"));
   if (!row.speedup || !row.speedup_interval) return h("span", { class: "pf-said" }, "–");
   const [low, high] = row.speedup_interval;
   const words = h("small", {}, `${low.toFixed(2)}–${high.toFixed(2)} `, h("i", {}, verdict.word));
@@ -183,18 +242,28 @@ function speedupFigure(row, verdict) {
 
 /** @param {Axis} axis @param {string} unit */
 function axisTicks(axis, unit) {
-  const ticks = axis.ticks.map((value) => h("span", { style: `left: ${percent(axis.place(value))}` }, `${tickText(value)}${unit}`));
+  const ticks = axis.ticks.map((value) =>
+    h("span", { style: `left: ${percent(axis.place(value))}` }, `${tickText(value)}${unit}`),
+  );
   return h("span", { class: "pf-axis pf-axis-ticks", "aria-hidden": "true" }, ...ticks);
 }
 
 /** A mark on an axis from one share of it to another. @param {string} look @param {number} from @param {number} [to] */
 function stretch(look, from, to = from) {
-  return h("span", { class: look, style: `left: ${percent(from)}; width: ${percent(Math.max(0, to - from))}` });
+  return h("span", {
+    class: look,
+    style: `left: ${percent(from)}; width: ${percent(Math.max(0, to - from))}`,
+  });
 }
 
 /** @param {string} text @param {string} look @param {...HTMLElement} more */
 function variantHead(text, look, ...more) {
-  return h("th", { role: "columnheader", scope: "col", class: look }, h("span", { class: "pf-column" }, text), ...more);
+  return h(
+    "th",
+    { role: "columnheader", scope: "col", class: look },
+    h("span", { class: "pf-column" }, text),
+    ...more,
+  );
 }
 
 /** @param {number} share */

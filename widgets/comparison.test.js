@@ -18,20 +18,31 @@ test("a variant is faster or slower only where its interval says so", () => {
   assert.equal(verdictOf(row(0.7, 0.9), "baseline").word, "slower");
   assert.equal(verdictOf(row(0.97, 1.05), "baseline").word, "no faster");
   assert.equal(verdictOf({ name: "variant" }, "baseline").word, "");
-  assert.equal(verdictOf({ name: "baseline", speedup_interval: [1, 1] }, "baseline").tone, "baseline");
+  assert.equal(
+    verdictOf({ name: "baseline", speedup_interval: [1, 1] }, "baseline").tone,
+    "baseline",
+  );
 });
 
 test("the baseline with other threads is no variant", () => {
-  assert.deepEqual(verdictOf({ name: "baseline · 1 thread", speedup_interval: [0.6, 0.7] }, "baseline · 2 threads"), {
-    tone: "even",
-    word: "slower",
-  });
+  assert.deepEqual(
+    verdictOf(
+      { name: "baseline · 1 thread", speedup_interval: [0.6, 0.7] },
+      "baseline · 2 threads",
+    ),
+    {
+      tone: "even",
+      word: "slower",
+    },
+  );
 });
 
 test("a recipe that the name tells already is not told again", () => {
   assert.equal(recipeLine({ name: "fold → layout", steps: ["fold", "layout"] }), "");
   assert.equal(recipeLine({ name: "mine", steps: ["fold", "layout"] }), "fold → layout");
-  assert.deepEqual(furtherNotes({ notes: ["folded 20 layers", "slower than the baseline"] }), ["folded 20 layers"]);
+  assert.deepEqual(furtherNotes({ notes: ["folded 20 layers", "slower than the baseline"] }), [
+    "folded 20 layers",
+  ]);
 });
 
 test("both axes hold every row, and rows that failed do not disturb them", () => {
@@ -44,7 +55,9 @@ test("both axes hold every row, and rows that failed do not disturb them", () =>
   for (const value of [0, 5, 25]) assert.ok(latency.place(value) >= 0 && latency.place(value) <= 1);
   for (const value of [0.4, 1, 4]) assert.ok(speedup.place(value) > 0 && speedup.place(value) < 1);
   assert.ok(speedup.ticks.includes(1));
-  assert.ok(Math.abs(speedup.place(2) - speedup.place(1) - (speedup.place(1) - speedup.place(0.5))) < 1e-9);
+  assert.ok(
+    Math.abs(speedup.place(2) - speedup.place(1) - (speedup.place(1) - speedup.place(0.5))) < 1e-9,
+  );
   assert.ok(speedupAxis([]).place(1) > 0 && latencyAxis([{ failure: "no" }]).place(0) === 0);
 });
 

@@ -50,7 +50,10 @@ export function speedupAxis(rows) {
   const known = rows.flatMap((row) => row.speedup_interval ?? []).filter((value) => value > 0);
   const [low, high] = [Math.min(...known, 0.8) / 1.08, Math.max(...known, 1.25) * 1.08];
   const ticks = logTicks(low, high, 4);
-  return { ticks: [...new Set([1, ...ticks])].sort((one, other) => one - other), place: logScale(low, high, 0, 1) };
+  return {
+    ticks: [...new Set([1, ...ticks])].sort((one, other) => one - other),
+    place: logScale(low, high, 0, 1),
+  };
 }
 
 /** @typedef {(number | string | null | undefined)[]} Figures */

@@ -18,7 +18,15 @@ export function watchConnection(model, el, root) {
   root.prepend(notice);
   const listen = (/** @type {any} */ _, /** @type {string} */ status) => {
     if (!ENDS.includes(status) || notice.hasChildNodes()) return;
-    fresh(notice, h("p", { class: "pf-notice" }, h("b", { "aria-hidden": "true" }, "!"), h("span", {}, GONE, remedy(el))));
+    fresh(
+      notice,
+      h(
+        "p",
+        { class: "pf-notice" },
+        h("b", { "aria-hidden": "true" }, "!"),
+        h("span", {}, GONE, remedy(el)),
+      ),
+    );
   };
   session?.statusChanged?.connect(listen);
   return () => void session?.statusChanged?.disconnect(listen);
@@ -28,13 +36,18 @@ export function watchConnection(model, el, root) {
 function remedy(el) {
   const app = /** @type {any} */ (globalThis).jupyterapp;
   if (!app?.commands?.hasCommand("notebook:run-all-above")) return REMEDY;
-  return h("button", { type: "button", class: "pf-button", onclick: () => runAgain(app, el) }, "Run the cells up to here again");
+  return h(
+    "button",
+    { type: "button", class: "pf-button", onclick: () => runAgain(app, el) },
+    "Run the cells up to here again",
+  );
 }
 
 /** The cells above first: what a cell of a new session needs is not there yet. @param {any} app @param {HTMLElement} el */
 async function runAgain(app, el) {
   const notebook = app.shell.currentWidget?.content;
-  const cell = notebook?.widgets?.findIndex((/** @type {any} */ one) => one.node.contains(el)) ?? -1;
+  const cell =
+    notebook?.widgets?.findIndex((/** @type {any} */ one) => one.node.contains(el)) ?? -1;
   if (cell < 0) return;
   notebook.activeCellIndex = cell;
   if (cell > 0) await app.commands.execute("notebook:run-all-above");

@@ -24,13 +24,36 @@ class CouplingView {
     /** @type {HTMLElement[]} */
     this.rows = [];
     this.title = h("h2", {});
-    this.empty = h("p", { class: "pf-empty" }, "Nobody has looked yet at which channels go together.");
-    this.list = h("ul", { class: "pf-group-list", role: "listbox", tabindex: "0", "aria-label": "groups of channels" });
+    this.empty = h(
+      "p",
+      { class: "pf-empty" },
+      "Nobody has looked yet at which channels go together.",
+    );
+    this.list = h("ul", {
+      class: "pf-group-list",
+      role: "listbox",
+      tabindex: "0",
+      "aria-label": "groups of channels",
+    });
     this.card = new GroupCard((layer) => host.select(layer));
     this.both = h("div", { class: "pf-group-both" }, this.list, this.card.element);
-    root.append(h("section", { class: "pf-view pf-coupling", "aria-label": "channels that go together" }, h("div", { class: "pf-view-head" }, this.title), this.empty, this.both));
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-coupling", "aria-label": "channels that go together" },
+        h("div", { class: "pf-view-head" }, this.title),
+        this.empty,
+        this.both,
+      ),
+    );
     this.list.addEventListener("keydown", (event) => this.key(event));
-    this.list.addEventListener("click", (event) => this.choose(this.rows.indexOf(/** @type {HTMLElement} */ (/** @type {HTMLElement} */ (event.target).closest("li")))));
+    this.list.addEventListener("click", (event) =>
+      this.choose(
+        this.rows.indexOf(
+          /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (event.target).closest("li")),
+        ),
+      ),
+    );
   }
 
   /** @param {any} data */
@@ -49,17 +72,35 @@ class CouplingView {
   select(layer) {
     this.layer = layer;
     const { groups, made } = this.table;
-    const place = made.get(layer)?.includes(this.at) ? this.at : (made.get(layer)?.[0] ?? groups.findIndex((group) => group.members.some((one) => one.layer === layer)));
+    const place = made.get(layer)?.includes(this.at)
+      ? this.at
+      : (made.get(layer)?.[0] ??
+        groups.findIndex((group) => group.members.some((one) => one.layer === layer)));
     this.point(place >= 0 ? place : Math.max(this.at, groups.length ? 0 : -1));
   }
 
   /** @param {import("./coupling_table.js").ChannelGroup} group @param {number} place */
   row(group, place) {
     const units = h("span", { class: "pf-group-units" }, unitsText(group));
-    const weights = h("span", { class: "pf-group-units" }, `${group.members.length} ${group.members.length === 1 ? "weight" : "weights"}`);
+    const weights = h(
+      "span",
+      { class: "pf-group-units" },
+      `${group.members.length} ${group.members.length === 1 ? "weight" : "weights"}`,
+    );
     const note = h("span", { class: "pf-text pf-nothing" }, group.pinned);
-    return h("li", { role: "option", id: `${this.id}-${place}`, class: group.pinned ? "pf-kept-fixed" : "", title: [group.name, group.pinned].filter(Boolean).join(": ") },
-      h("span", { class: "pf-text" }, group.name), units, weights, note);
+    return h(
+      "li",
+      {
+        role: "option",
+        id: `${this.id}-${place}`,
+        class: group.pinned ? "pf-kept-fixed" : "",
+        title: [group.name, group.pinned].filter(Boolean).join(": "),
+      },
+      h("span", { class: "pf-text" }, group.name),
+      units,
+      weights,
+      note,
+    );
   }
 
   /** @param {number} place */
@@ -76,13 +117,16 @@ class CouplingView {
   choose(place) {
     if (place < 0) return;
     this.point(place);
-    this.host.select(this.table.groups[place].members.find((one) => one.kind === "rows")?.layer ?? "");
+    this.host.select(
+      this.table.groups[place].members.find((one) => one.kind === "rows")?.layer ?? "",
+    );
   }
 
   /** @param {KeyboardEvent} event */
   key(event) {
     const next = indexAfterKey(event.key, this.at, this.rows.length);
-    if (next === this.at || next < 0 || event.key === "ArrowLeft" || event.key === "ArrowRight") return;
+    if (next === this.at || next < 0 || event.key === "ArrowLeft" || event.key === "ArrowRight")
+      return;
     event.preventDefault();
     this.choose(next);
   }

@@ -28,7 +28,12 @@ class CurveView {
     this.head = h("div", { class: "pf-view-head" });
     this.reason = h("p", { class: "pf-reason" });
     this.figures = h("p", { class: "pf-readout", "aria-hidden": "true" });
-    this.drawing = s("svg", { class: "pf-svg", role: "slider", tabindex: "0", "aria-label": "batch size" });
+    this.drawing = s("svg", {
+      class: "pf-svg",
+      role: "slider",
+      tabindex: "0",
+      "aria-label": "batch size",
+    });
     this.cross = s("g", { class: "pf-overlay" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.failures = h("ul", { class: "pf-failures" });
@@ -54,7 +59,10 @@ class CurveView {
     fresh(this.head, h("h2", {}, data?.title ?? ""));
     fresh(this.reason, data?.reason ?? (this.data ? "" : "No batch size has been measured yet."));
     const failed = rows.filter((row) => row.failure);
-    fresh(this.failures, ...failed.map((row) => h("li", {}, h("b", {}, `batch ${row.batch}`), ` ${row.failure}`)));
+    fresh(
+      this.failures,
+      ...failed.map((row) => h("li", {}, h("b", {}, `batch ${row.batch}`), ` ${row.failure}`)),
+    );
     this.plot.hidden = this.figures.hidden = !this.data;
     this.draw(this.plot.clientWidth);
   }
@@ -88,7 +96,11 @@ class CurveView {
   told() {
     const ran = rowsThatRan(this.data?.rows ?? []);
     const wanted = this.pointed ?? this.pinned ?? this.data?.knee;
-    return ran.find((row) => row.batch === wanted) ?? ran.find((row) => row.batch === this.data?.knee) ?? ran[0];
+    return (
+      ran.find((row) => row.batch === wanted) ??
+      ran.find((row) => row.batch === this.data?.knee) ??
+      ran[0]
+    );
   }
 
   mark() {
@@ -97,8 +109,14 @@ class CurveView {
     const words = this.words(row);
     const batches = rowsThatRan(this.data.rows).map((one) => one.batch);
     const isChosen = this.pointed !== null || this.pinned !== null;
-    fresh(this.cross, ...(isChosen ? this.panels.map((panel) => curveCross(panel, row.batch)) : []));
-    fresh(this.figures, ...words.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`)));
+    fresh(
+      this.cross,
+      ...(isChosen ? this.panels.map((panel) => curveCross(panel, row.batch)) : []),
+    );
+    fresh(
+      this.figures,
+      ...words.map(([value, name]) => h("span", {}, h("b", {}, value), ` ${name}`)),
+    );
     set(this.drawing, {
       "aria-valuemin": Math.min(...batches),
       "aria-valuemax": Math.max(...batches),
@@ -110,8 +128,12 @@ class CurveView {
   /** @param {BatchRow} row @returns {[string, string][]} */
   words(row) {
     const isBest = row.batch === bestBatch(this.data?.rows ?? [])?.batch;
-    const praise = [row.batch === this.data?.knee && "the knee", isBest && "highest throughput"].filter(Boolean).join(", ");
-    const spread = row.spread_ms ? `ms (${threeFigures(row.spread_ms[0])}–${threeFigures(row.spread_ms[1])})` : "ms";
+    const praise = [row.batch === this.data?.knee && "the knee", isBest && "highest throughput"]
+      .filter(Boolean)
+      .join(", ");
+    const spread = row.spread_ms
+      ? `ms (${threeFigures(row.spread_ms[0])}–${threeFigures(row.spread_ms[1])})`
+      : "ms";
     /** @type {([string, string] | false)[]} */
     const words = [
       [`batch ${row.batch}`, praise && `· ${praise}`],
@@ -156,7 +178,11 @@ class CurveView {
     const box = this.drawing.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     const under = this.panels.find(
-      (panel) => x >= panel.left - 20 && x <= panel.right + 12 && y >= panel.top - 24 && y <= panel.bottom + 22,
+      (panel) =>
+        x >= panel.left - 20 &&
+        x <= panel.right + 12 &&
+        y >= panel.top - 24 &&
+        y <= panel.bottom + 22,
     );
     return under?.spots.length ? under.spots[nearestBatch(under.spots, x)].batch : null;
   }

@@ -1,7 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { bestBatch, curvePanels, nearestBatch, readableRate, rowsThatRan, shownBatches } from "./curve_layout.js";
+import {
+  bestBatch,
+  curvePanels,
+  nearestBatch,
+  readableRate,
+  rowsThatRan,
+  shownBatches,
+} from "./curve_layout.js";
 
 const ROWS = [1, 2, 4, 8].map((batch) => ({
   batch,
@@ -42,7 +49,12 @@ test("every spot and the limit lie inside their panels, at each width", () => {
     for (const panel of panels) {
       assert.ok(panel.right <= width && panel.bottom <= height);
       for (const spot of [...panel.spots, ...panel.refused]) {
-        assert.ok(spot.x >= panel.left && spot.x <= panel.right && spot.y >= panel.top && spot.y <= panel.bottom);
+        assert.ok(
+          spot.x >= panel.left &&
+            spot.x <= panel.right &&
+            spot.y >= panel.top &&
+            spot.y <= panel.bottom,
+        );
       }
     }
     const memory = panels[2];

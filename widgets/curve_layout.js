@@ -31,14 +31,17 @@ export function bestBatch(rows) {
   const inTurn = ran.filter((row) => row.is_timed_in_turn);
   const rates = inTurn.length ? inTurn : ran;
   return rates.reduce(
-    (/** @type {BatchRow | undefined} */ best, row) => ((best?.throughput_per_s ?? 0) < (row.throughput_per_s ?? 0) ? row : best),
+    (/** @type {BatchRow | undefined} */ best, row) =>
+      (best?.throughput_per_s ?? 0) < (row.throughput_per_s ?? 0) ? row : best,
     undefined,
   );
 }
 
 /** 1234.5 → "1,234"; small numbers keep three figures. @param {number} number */
 export function readableRate(number) {
-  return number >= 100 ? Math.round(number).toLocaleString("en-US") : String(Number(number.toPrecision(3)));
+  return number >= 100
+    ? Math.round(number).toLocaleString("en-US")
+    : String(Number(number.toPrecision(3)));
 }
 
 /**
@@ -53,7 +56,10 @@ export function shownBatches(batches, room) {
 
 /** The measured batch nearest to a place. @param {CurveSpot[]} spots @param {number} x */
 export function nearestBatch(spots, x) {
-  return spots.reduce((best, spot, index) => (Math.abs(spot.x - x) < Math.abs(spots[best].x - x) ? index : best), 0);
+  return spots.reduce(
+    (best, spot, index) => (Math.abs(spot.x - x) < Math.abs(spots[best].x - x) ? index : best),
+    0,
+  );
 }
 
 /**
@@ -68,23 +74,39 @@ export function curvePanels(width, sweep) {
   const panels = [
     throughputPanel(sweep, frameAt(0, 0, width, tall)),
     latencyPanel(sweep, frameAt(0, tall, half, low)),
-    memoryPanel(sweep, isNarrow ? frameAt(0, tall + low, width, low) : frameAt(width - half, tall, half, low)),
+    memoryPanel(
+      sweep,
+      isNarrow ? frameAt(0, tall + low, width, low) : frameAt(width - half, tall, half, low),
+    ),
   ];
   return { height: tall + low * (isNarrow ? 2 : 1), panels };
 }
 
 /** @param {number} x @param {number} y @param {number} width @param {number} height */
 function frameAt(x, y, width, height) {
-  return { left: x + MARGIN.left, right: x + width - MARGIN.right, top: y + MARGIN.top, bottom: y + height - MARGIN.bottom };
+  return {
+    left: x + MARGIN.left,
+    right: x + width - MARGIN.right,
+    top: y + MARGIN.top,
+    bottom: y + height - MARGIN.bottom,
+  };
 }
 
 /** @typedef {ReturnType<typeof frameAt>} Edges */
 
 /** @param {Sweep} sweep @param {Edges} edges @returns {CurvePanel} */
 function throughputPanel(sweep, edges) {
-  const most = 1.12 * Math.max(...rowsThatRan(sweep.rows).map((row) => row.throughput_per_s ?? 0), 0) || 1;
+  const most =
+    1.12 * Math.max(...rowsThatRan(sweep.rows).map((row) => row.throughput_per_s ?? 0), 0) || 1;
   const y = linearScale(0, most, edges.bottom, edges.top);
-  return panel("examples a second", sweep, edges, y, linearTicks(0, most, 4), (row) => row.throughput_per_s);
+  return panel(
+    "examples a second",
+    sweep,
+    edges,
+    y,
+    linearTicks(0, most, 4),
+    (row) => row.throughput_per_s,
+  );
 }
 
 /** @param {Sweep} sweep @param {Edges} edges @returns {CurvePanel} */
@@ -93,7 +115,13 @@ function latencyPanel(sweep, edges) {
     .map((row) => row.latency_ms ?? 0)
     .filter((value) => value > 0);
   const [low, high] = [Math.min(...known) / 1.4 || 1, Math.max(...known) * 1.5 || 10];
-  return costPanel("latency, ms", sweep, edges, known.length ? [low, high] : [1, 10], (row) => row.latency_ms);
+  return costPanel(
+    "latency, ms",
+    sweep,
+    edges,
+    known.length ? [low, high] : [1, 10],
+    (row) => row.latency_ms,
+  );
 }
 
 /** @param {Sweep} sweep @param {Edges} edges @returns {CurvePanel} */
@@ -105,7 +133,11 @@ function memoryPanel(sweep, edges) {
   const refused = sweep.rows.filter((row) => row.failure && row.predicted_bytes);
   return {
     ...drawn,
-    refused: refused.map((row) => ({ batch: row.batch, x: drawn.x(row.batch), y: drawn.y(row.predicted_bytes ?? 0) })),
+    refused: refused.map((row) => ({
+      batch: row.batch,
+      x: drawn.x(row.batch),
+      y: drawn.y(row.predicted_bytes ?? 0),
+    })),
   };
 }
 
@@ -114,7 +146,14 @@ function memoryPanel(sweep, edges) {
  * @param {(row: BatchRow) => number | null | undefined} value @returns {CurvePanel}
  */
 function costPanel(name, sweep, edges, [low, high], value) {
-  return panel(name, sweep, edges, logScale(low, high, edges.bottom, edges.top), logTicks(low, high, 5), value);
+  return panel(
+    name,
+    sweep,
+    edges,
+    logScale(low, high, edges.bottom, edges.top),
+    logTicks(low, high, 5),
+    value,
+  );
 }
 
 /**
@@ -123,8 +162,22 @@ function costPanel(name, sweep, edges, [low, high], value) {
  */
 function panel(name, sweep, edges, y, ticks, value) {
   const batches = sweep.rows.map((row) => row.batch);
-  const x = logScale(Math.min(...batches) / 1.15, Math.max(...batches) * 1.15, edges.left, edges.right);
+  const x = logScale(
+    Math.min(...batches) / 1.15,
+    Math.max(...batches) * 1.15,
+    edges.left,
+    edges.right,
+  );
   const ran = rowsThatRan(sweep.rows).filter((row) => (value(row) ?? 0) > 0);
   const spots = ran.map((row) => ({ batch: row.batch, x: x(row.batch), y: y(value(row) ?? 0) }));
-  return { name, ...edges, x, y, ticks, batches: shownBatches(batches, edges.right - edges.left), spots, refused: [] };
+  return {
+    name,
+    ...edges,
+    x,
+    y,
+    ticks,
+    batches: shownBatches(batches, edges.right - edges.left),
+    spots,
+    refused: [],
+  };
 }

@@ -12,7 +12,13 @@ import { textWidth } from "./lettering.js";
  */
 export function curvePanel(panel, spell) {
   const up = panel.ticks.flatMap((value) => [
-    s("line", { x1: panel.left, x2: panel.right, y1: panel.y(value), y2: panel.y(value), class: "pf-gridline" }),
+    s("line", {
+      x1: panel.left,
+      x2: panel.right,
+      y1: panel.y(value),
+      y2: panel.y(value),
+      class: "pf-gridline",
+    }),
     s("text", { x: panel.left - 7, y: panel.y(value) + 4, class: "pf-tick pf-end" }, spell(value)),
   ]);
   const across = panel.batches.map((batch) =>
@@ -20,8 +26,12 @@ export function curvePanel(panel, spell) {
   );
   const name = s("text", { x: panel.left - 56, y: panel.top - 10, class: "pf-tick" }, panel.name);
   const path = panel.spots.map((spot) => `${spot.x.toFixed(1)} ${spot.y.toFixed(1)}`).join("L");
-  const dots = panel.spots.map((spot) => s("circle", { cx: spot.x, cy: spot.y, r: 3, class: "pf-curve-dot" }));
-  const refused = panel.refused.map((spot) => s("path", { d: crossPath(spot.x, spot.y, 3.5), class: "pf-refused" }));
+  const dots = panel.spots.map((spot) =>
+    s("circle", { cx: spot.x, cy: spot.y, r: 3, class: "pf-curve-dot" }),
+  );
+  const refused = panel.refused.map((spot) =>
+    s("path", { d: crossPath(spot.x, spot.y, 3.5), class: "pf-refused" }),
+  );
   return s(
     "g",
     { "aria-hidden": "true" },
@@ -42,7 +52,9 @@ export function plateauMarks(panel, plateau, best, knee) {
   const y = panel.y(plateau * best);
   const text = `${readablePercent(plateau).replace(".0", "")} of the best`;
   const isKneeRight = panel.x(knee) > (panel.left + panel.right) / 2;
-  const place = isKneeRight ? { x: panel.left + 4, y: y - 5 } : { x: panel.right - 4, y: y + 14, "text-anchor": "end" };
+  const place = isKneeRight
+    ? { x: panel.left + 4, y: y - 5 }
+    : { x: panel.right - 4, y: y + 14, "text-anchor": "end" };
   return s(
     "g",
     { "aria-hidden": "true" },
@@ -72,13 +84,23 @@ export function kneeMarks(panel, knee) {
   const spot = panel.spots.find((one) => one.batch === knee);
   if (!spot) return null;
   const ring = s("circle", { cx: spot.x, cy: spot.y, r: 7, class: "pf-knee" });
-  const drop = s("line", { x1: spot.x, x2: spot.x, y1: spot.y + 7, y2: panel.bottom, class: "pf-knee-drop" });
+  const drop = s("line", {
+    x1: spot.x,
+    x2: spot.x,
+    y1: spot.y + 7,
+    y2: panel.bottom,
+    class: "pf-knee-drop",
+  });
   if (panel.name !== "examples a second") return s("g", { "aria-hidden": "true" }, ring);
   const text = `batch ${knee}`;
   const isLeft = spot.x - panel.left > textWidth(text, 12) + 16;
   const name = s(
     "text",
-    { x: spot.x + (isLeft ? -7 : 7), y: panel.bottom - 7, class: `pf-knee-name${isLeft ? " pf-end" : ""}` },
+    {
+      x: spot.x + (isLeft ? -7 : 7),
+      y: panel.bottom - 7,
+      class: `pf-knee-name${isLeft ? " pf-end" : ""}`,
+    },
     text,
   );
   return s("g", { "aria-hidden": "true" }, drop, ring, name);
@@ -88,7 +110,13 @@ export function kneeMarks(panel, knee) {
 export function curveCross(panel, batch) {
   const spot = panel.spots.find((one) => one.batch === batch);
   if (!spot) return null;
-  const line = s("line", { x1: spot.x, x2: spot.x, y1: panel.top, y2: panel.bottom, class: "pf-cross" });
+  const line = s("line", {
+    x1: spot.x,
+    x2: spot.x,
+    y1: panel.top,
+    y2: panel.bottom,
+    class: "pf-cross",
+  });
   return s("g", {}, line, s("circle", { cx: spot.x, cy: spot.y, r: 4.5, class: "pf-cross-dot" }));
 }
 

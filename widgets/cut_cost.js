@@ -22,9 +22,17 @@ export function unpackedCutCost(data, coupling) {
     otherFlops: data.other_flops,
     groups: coupling.groups,
     made: coupling.made,
-    lengths: groups.map((terms, row) => ({ fixed: fixed[row], terms: terms.map((group, at) => [group, places[row][at]]) })),
+    lengths: groups.map((terms, row) => ({
+      fixed: fixed[row],
+      terms: terms.map((group, at) => [group, places[row][at]]),
+    })),
     weights: ragged(data.weights).map((lengths, row) => ({ times: times[row], lengths })),
-    layers: ragged(data.layers).map((lengths, row) => ({ flops: flops[row], ms: ms[row], lengths, stairs: data.stairs[row] ?? [] })),
+    layers: ragged(data.layers).map((lengths, row) => ({
+      flops: flops[row],
+      ms: ms[row],
+      lengths,
+      stairs: data.stairs[row] ?? [],
+    })),
   };
 }
 
@@ -39,7 +47,8 @@ export function widthsAfter(cost, removed) {
   for (const [layer, ratio] of removed) {
     for (const place of cost.made.get(layer) ?? []) {
       const { width, pinned } = cost.groups[place];
-      if (!pinned) kept[place] = Math.min(width, Math.max(1, Math.floor(width * (1 - ratio) + 0.5)));
+      if (!pinned)
+        kept[place] = Math.min(width, Math.max(1, Math.floor(width * (1 - ratio) + 0.5)));
     }
   }
   return kept;
@@ -48,15 +57,27 @@ export function widthsAfter(cost, removed) {
 /** @param {CutCost} cost @param {number[]} widths units of each group @returns {Foretold} */
 export function foretold(cost, widths) {
   const [now, full] = [lengthsAt(cost, widths), lengthsAt(cost, fullWidths(cost))];
-  const parameters = cost.weights.reduce((sum, one) => sum + one.times * one.lengths.reduce((product, place) => product * now[place], 1), 0);
-  const flops = cost.layers.reduce((sum, one) => sum + one.flops * shareOf(one.lengths, now, full), 0);
+  const parameters = cost.weights.reduce(
+    (sum, one) => sum + one.times * one.lengths.reduce((product, place) => product * now[place], 1),
+    0,
+  );
+  const flops = cost.layers.reduce(
+    (sum, one) => sum + one.flops * shareOf(one.lengths, now, full),
+    0,
+  );
   const saved = cost.layers.reduce((sum, one) => sum + one.ms - layerMs(one, now, full), 0);
-  return { parameters: cost.otherParameters + parameters, flops: cost.otherFlops + flops, latencyMs: Math.max(0, cost.latencyMs - saved) };
+  return {
+    parameters: cost.otherParameters + parameters,
+    flops: cost.otherFlops + flops,
+    latencyMs: Math.max(0, cost.latencyMs - saved),
+  };
 }
 
 /** @param {CutCost} cost @param {number[]} widths */
 function lengthsAt(cost, widths) {
-  return cost.lengths.map(({ fixed, terms }) => terms.reduce((sum, [group, places]) => sum + places * widths[group], fixed));
+  return cost.lengths.map(({ fixed, terms }) =>
+    terms.reduce((sum, [group, places]) => sum + places * widths[group], fixed),
+  );
 }
 
 /** @param {number[]} lengths @param {number[]} now @param {number[]} full */

@@ -17,11 +17,17 @@ const BY_SHARE = "each layer's measured time in proportion to its arithmetic";
  * @returns {import("./prediction_table.js").PredictionRow[]}
  */
 export function cutRows(cost, removed, achieved, asItIsMs) {
-  const [whole, cut] = [foretold(cost, fullWidths(cost)), foretold(cost, widthsAfter(cost, removed))];
+  const [whole, cut] = [
+    foretold(cost, fullWidths(cost)),
+    foretold(cost, widthsAfter(cost, removed)),
+  ];
   const [before, now] = [achieved?.before ?? {}, achieved?.now ?? {}];
   const baseMs = before.latency_ms ?? asItIsMs ?? whole.latencyMs; // a machine that is slower today is so for both
   const hint = cost.layers.some((layer) => layer.stairs.length) ? BY_STAIRS : BY_SHARE;
-  const metric = achieved?.metric_name && isNumber(now.metric) ? [metricRow(achieved.metric_name, before.metric, now.metric)] : [];
+  const metric =
+    achieved?.metric_name && isNumber(now.metric)
+      ? [metricRow(achieved.metric_name, before.metric, now.metric)]
+      : [];
   return [
     shareRow("parameters", whole.parameters, cut.parameters, before.parameters, now.parameters),
     shareRow("FLOPs", whole.flops, cut.flops, before.flops, now.flops),
@@ -34,12 +40,17 @@ export function cutRows(cost, removed, achieved, asItIsMs) {
 export function shareChange(share) {
   const percent = 100 * (share - 1);
   if (!Number.isFinite(percent)) return "";
-  return Math.abs(percent) < 0.05 ? "0%" : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)}%`;
+  return Math.abs(percent) < 0.05
+    ? "0%"
+    : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)}%`;
 }
 
 /** In one line: "parameters −12.3% · FLOPs −9.0% · predicted 3.21 ms (−14.0%)". @param {import("./prediction_table.js").PredictionRow[]} rows */
 export function foretoldLine(rows) {
-  return rows.filter((row) => row.predicted).map((row) => `${row.name === LATENCY ? "predicted" : row.name} ${row.predicted}`).join(" · ");
+  return rows
+    .filter((row) => row.predicted)
+    .map((row) => `${row.name === LATENCY ? "predicted" : row.name} ${row.predicted}`)
+    .join(" · ");
 }
 
 /** @param {string} name @param {number} whole @param {number} cut @param {number | null} [before] @param {number | null} [now] */
@@ -56,12 +67,23 @@ function shareRow(name, whole, cut, before, now) {
 /** @param {string} hint @param {number} predicted @param {number} whole @param {number | null} [now] */
 function msRow(hint, predicted, whole, now) {
   const text = (/** @type {number} */ ms) => `${threeFigures(ms)} ms (${shareChange(ms / whole)})`;
-  return { name: LATENCY, hint, predicted: text(predicted), achieved: isNumber(now) ? text(now) : "", error: isNumber(now) ? errorText(now / predicted) : "" };
+  return {
+    name: LATENCY,
+    hint,
+    predicted: text(predicted),
+    achieved: isNumber(now) ? text(now) : "",
+    error: isNumber(now) ? errorText(now / predicted) : "",
+  };
 }
 
 /** Nobody predicts it; what it was stands in its place. @param {string} name @param {number | null | undefined} before @param {number} now */
 function metricRow(name, before, now) {
-  return { name, predicted: "", achieved: `${now.toFixed(4)}${isNumber(before) ? `, before ${before.toFixed(4)}` : ""}`, error: "" };
+  return {
+    name,
+    predicted: "",
+    achieved: `${now.toFixed(4)}${isNumber(before) ? `, before ${before.toFixed(4)}` : ""}`,
+    error: "",
+  };
 }
 
 /** @param {unknown} value @returns {value is number} */

@@ -24,7 +24,13 @@ export class DetailPanel {
     this.text = h("div", { class: "pf-detail-text" });
     this.slot = h("div", { class: "pf-detail-roof" });
     this.chart = roofline(this.slot, host);
-    this.element = h("aside", { class: "pf-detail", "aria-label": "the chosen layer" }, this.title, this.text, this.slot);
+    this.element = h(
+      "aside",
+      { class: "pf-detail", "aria-label": "the chosen layer" },
+      this.title,
+      this.text,
+      this.slot,
+    );
     this.drawn = "";
     this.table = /** @type {LayerTable | null} */ (null);
     this.charted = /** @type {unknown[]} */ ([]);
@@ -58,15 +64,23 @@ export class DetailPanel {
   write(table, layer, detail, taken) {
     fresh(this.title, (layer && detail?.title) || layer || "Where the time goes");
     const reasons = this.reasonList(detail?.reasons ?? [], taken);
-    if (!layer) fresh(this.text, this.overview(table), reasons, table.layers.length > 0 && legend());
+    if (!layer)
+      fresh(this.text, this.overview(table), reasons, table.layers.length > 0 && legend());
     else if (detail) fresh(this.text, factList(detail.facts ?? []), reasons);
   }
 
   /** @param {Reason[]} reasons @param {{ step: any }[]} taken */
   reasonList(reasons, taken) {
     if (!reasons.length) return null;
-    const items = reasons.map((reason) => h("li", {}, h("span", {}, reason.sentence), this.advice(reason, taken)));
-    return h("section", {}, h("h4", {}, "Why it is not faster"), h("ul", { class: "pf-detail-reasons" }, ...items));
+    const items = reasons.map((reason) =>
+      h("li", {}, h("span", {}, reason.sentence), this.advice(reason, taken)),
+    );
+    return h(
+      "section",
+      {},
+      h("h4", {}, "Why it is not faster"),
+      h("ul", { class: "pf-detail-reasons" }, ...items),
+    );
   }
 
   /** @param {Reason} reason @param {{ step: any }[]} taken */
@@ -74,37 +88,63 @@ export class DetailPanel {
     if (!reason.advice) return null;
     if (!reason.step) return h("span", { class: "pf-detail-advice" }, reason.advice);
     const isAsked = taken.some((one) => isSameStep(one.step, reason.step));
-    const given = { type: "button", class: `pf-offer ${isAsked ? "pf-asked" : ""}`, onclick: () => this.onStep(reason.step) };
+    const given = {
+      type: "button",
+      class: `pf-offer ${isAsked ? "pf-asked" : ""}`,
+      onclick: () => this.onStep(reason.step),
+    };
     return h("button", given, reason.advice);
   }
 
   /** With nothing chosen: the layers to look at first. @param {LayerTable} table */
   overview(table) {
     const rows = costliest(table, 6);
-    if (!rows.length) return h("p", { class: "pf-hint" }, "Choose a layer to see why it takes its time.");
+    if (!rows.length)
+      return h("p", { class: "pf-hint" }, "Choose a layer to see why it takes its time.");
     const longest = numberAt(table, "self_ms", rows[0]);
     const items = rows.map((row) => h("li", {}, this.costly(table, row, longest)));
-    const hint = h("p", { class: "pf-hint" }, "The costliest layers. Choose one to see why it takes its time and what would help.");
+    const hint = h(
+      "p",
+      { class: "pf-hint" },
+      "The costliest layers. Choose one to see why it takes its time and what would help.",
+    );
     return h("div", {}, hint, h("ol", { class: "pf-costly" }, ...items));
   }
 
   /** @param {LayerTable} table @param {number} row @param {number} longest */
   costly(table, row, longest) {
     const ms = numberAt(table, "self_ms", row);
-    const bar = h("i", { class: `pf-bar pf-${table.bound[row] || "unknown"}`, "aria-hidden": "true" });
+    const bar = h("i", {
+      class: `pf-bar pf-${table.bound[row] || "unknown"}`,
+      "aria-hidden": "true",
+    });
     bar.style.width = `${100 * barLength(ms, longest)}%`;
-    return h("button", { type: "button", onclick: () => this.host.select(table.layers[row]) },
-      bar, boundSign(table.bound[row]), h("span", { class: "pf-text" }, table.layers[row]),
-      h("b", {}, `${readableMs(ms)} ms`), h("small", {}, readablePercent(ms / numberAt(table, "total_ms", 0))));
+    return h(
+      "button",
+      { type: "button", onclick: () => this.host.select(table.layers[row]) },
+      bar,
+      boundSign(table.bound[row]),
+      h("span", { class: "pf-text" }, table.layers[row]),
+      h("b", {}, `${readableMs(ms)} ms`),
+      h("small", {}, readablePercent(ms / numberAt(table, "total_ms", 0))),
+    );
   }
 
   /** @param {LayerTable} table @param {string} layer @param {Detail | null} detail */
   chartPoint(table, layer, detail) {
-    const isSeen = Boolean(table.ceiling && (detail ? detail.point : !layer && table.layers.length));
+    const isSeen = Boolean(
+      table.ceiling && (detail ? detail.point : !layer && table.layers.length),
+    );
     this.slot.classList.toggle("pf-gone", !isSeen && (detail !== null || !layer));
     if (!isSeen || (this.charted[0] === table && this.charted[1] === detail)) return;
     this.charted = [table, detail];
-    this.chart.show({ title: "", ceiling: table.ceiling, points: roofPoints(table, layer, detail?.point ?? null), workload: "", machine: "" });
+    this.chart.show({
+      title: "",
+      ceiling: table.ceiling,
+      points: roofPoints(table, layer, detail?.point ?? null),
+      workload: "",
+      machine: "",
+    });
     this.chart.select?.(layer);
   }
 }
@@ -116,7 +156,18 @@ function factList(facts) {
 }
 
 function legend() {
-  const bounds = { compute: "the arithmetic units", memory: "reading and writing memory", overhead: "calling operators, not running them" };
-  const items = Object.entries(bounds).map(([bound, meaning]) => h("li", {}, boundSign(bound), h("b", {}, bound), h("span", {}, meaning)));
-  return h("section", {}, h("h4", {}, "What bounds a layer"), h("ul", { class: "pf-bounds" }, ...items));
+  const bounds = {
+    compute: "the arithmetic units",
+    memory: "reading and writing memory",
+    overhead: "calling operators, not running them",
+  };
+  const items = Object.entries(bounds).map(([bound, meaning]) =>
+    h("li", {}, boundSign(bound), h("b", {}, bound), h("span", {}, meaning)),
+  );
+  return h(
+    "section",
+    {},
+    h("h4", {}, "What bounds a layer"),
+    h("ul", { class: "pf-bounds" }, ...items),
+  );
 }

@@ -14,7 +14,13 @@ export class DetailChannels {
     this.model = model;
     this.data = /** @type {any} */ (null);
     this.choice = new ChannelChoice(host, model, onKept, DETAIL_HEIGHT);
-    this.element = h("section", { class: "pf-detail-channels", hidden: true }, h("h4", {}, "How much its channels matter"), this.choice.element, this.choice.foretold.element);
+    this.element = h(
+      "section",
+      { class: "pf-detail-channels", hidden: true },
+      h("h4", {}, "How much its channels matter"),
+      this.choice.element,
+      this.choice.foretold.element,
+    );
   }
 
   get isKnown() {
@@ -57,9 +63,13 @@ export class DetailChannels {
 /** A step may cut less than was asked for: once it has cut, what runs is the truth. @param {any} model @param {import("./importance_table.js").ImportanceTable} table @param {number[]} kept @returns {Map<string, number>} */
 export function chosenCounts(model, table, kept) {
   const live = model.get("live");
-  const asked = /** @type {any[]} */ (unserved(model)).filter((one) => one.do === "prune").map((one) => one.layer);
+  const asked = /** @type {any[]} */ (unserved(model))
+    .filter((one) => one.do === "prune")
+    .map((one) => one.layer);
   const isOpen = (/** @type {string} */ layer, /** @type {number} */ row) =>
-    asked.includes(layer) || asked.includes("") || (model.get("state")?.channels?.[layer]?.[0] ?? table.channels[row]) === table.channels[row];
+    asked.includes(layer) ||
+    asked.includes("") ||
+    (model.get("state")?.channels?.[layer]?.[0] ?? table.channels[row]) === table.channels[row];
   const chosen = new Map();
   table.layers.forEach((layer, row) => {
     if (kept[row] < table.channels[row] && isOpen(layer, row)) chosen.set(layer, kept[row]);

@@ -30,7 +30,8 @@ export function s(tag, properties = {}, ...children) {
 export function set(element, properties) {
   for (const [name, value] of Object.entries(properties)) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
-    else if (value === false || value === null || value === undefined) element.removeAttribute(name);
+    else if (value === false || value === null || value === undefined)
+      element.removeAttribute(name);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   return element;
@@ -51,5 +52,7 @@ function fill(element, properties, children) {
 /** @param {Child[]} children @returns {Node[]} */
 function nodes(children) {
   const kept = children.filter((child) => child !== null && child !== undefined && child !== false);
-  return kept.map((child) => (child instanceof Node ? child : document.createTextNode(String(child))));
+  return kept.map((child) =>
+    child instanceof Node ? child : document.createTextNode(String(child)),
+  );
 }

@@ -17,10 +17,32 @@
 
 /** @type {BenchState} */
 const NOTHING_YET = {
-  workload: "", machine: "", inputs: "", parameters: null, flops: null, figures: [], is_partial: false, recipe: [], status: "idle",
-  doing: "", done: 0, total: 0, error: null, refused: null, can_undo: false, can_redo: false, choices: [], precisions: {}, cannot: {}, changes: {},
-  channels: {}, pruned: {},
-  offers: [], code: null, saved: null, is_lost: false,
+  workload: "",
+  machine: "",
+  inputs: "",
+  parameters: null,
+  flops: null,
+  figures: [],
+  is_partial: false,
+  recipe: [],
+  status: "idle",
+  doing: "",
+  done: 0,
+  total: 0,
+  error: null,
+  refused: null,
+  can_undo: false,
+  can_redo: false,
+  choices: [],
+  precisions: {},
+  cannot: {},
+  changes: {},
+  channels: {},
+  pruned: {},
+  offers: [],
+  code: null,
+  saved: null,
+  is_lost: false,
 };
 
 /**
@@ -39,7 +61,9 @@ export function isSameStep(one, other) {
 
 /** What a step is called where nobody named it: {"fold": {}} → "fold". @param {any} step */
 export function stepName(step) {
-  return typeof step === "string" ? step : (Object.keys(step ?? {})[0] ?? "step").replaceAll("_", " ");
+  return typeof step === "string"
+    ? step
+    : (Object.keys(step ?? {})[0] ?? "step").replaceAll("_", " ");
 }
 
 /** @param {Expected} before @param {Request} request @returns {Expected} */
@@ -48,9 +72,15 @@ function foreseen(before, request) {
     case "choose":
       return withStep(before, request.step);
     case "precision":
-      return { ...before, askedPrecisions: { ...before.askedPrecisions, [request.layer]: request.name } };
+      return {
+        ...before,
+        askedPrecisions: { ...before.askedPrecisions, [request.layer]: request.name },
+      };
     case "undo":
-      return withoutChip(before, before.recipe.findLastIndex((chip) => !chip.isLeaving));
+      return withoutChip(
+        before,
+        before.recipe.findLastIndex((chip) => !chip.isLeaving),
+      );
     case "drop":
       return withoutChip(before, request.index);
     case "dismiss":
@@ -64,11 +94,18 @@ function foreseen(before, request) {
 function withStep(before, step) {
   const offer = before.offers.find((one) => isSameStep(one.step, step));
   const chip = { label: offer?.label ?? stepName(step), isPending: true };
-  const offers = before.offers.map((one) => (one === offer ? { ...one, is_taken: true, isPending: true } : one));
+  const offers = before.offers.map((one) =>
+    one === offer ? { ...one, is_taken: true, isPending: true } : one,
+  );
   return { ...before, offers, recipe: [...before.recipe, chip] };
 }
 
 /** @param {Expected} before @param {number} index @returns {Expected} */
 function withoutChip(before, index) {
-  return { ...before, recipe: before.recipe.map((chip, place) => (place === index ? { ...chip, isLeaving: true } : chip)) };
+  return {
+    ...before,
+    recipe: before.recipe.map((chip, place) =>
+      place === index ? { ...chip, isLeaving: true } : chip,
+    ),
+  };
 }

@@ -60,11 +60,26 @@ function advice(reason, step, wholeMs, choose) {
   const share = wholeMs > 0 ? Math.min(1, Math.max(0, saves / wholeMs)) : 0;
   const bar =
     share > 0
-      ? h("span", { class: "pf-saving", "aria-hidden": "true" }, h("span", { style: `width: ${(100 * share).toFixed(1)}%` }))
+      ? h(
+          "span",
+          { class: "pf-saving", "aria-hidden": "true" },
+          h("span", { style: `width: ${(100 * share).toFixed(1)}%` }),
+        )
       : null;
-  const worth = h("span", { class: saves < 0 ? "pf-worth pf-is-bad" : "pf-worth pf-is-good" }, worthText(reason.saves_ms, share));
+  const worth = h(
+    "span",
+    { class: saves < 0 ? "pf-worth pf-is-bad" : "pf-worth pf-is-good" },
+    worthText(reason.saves_ms, share),
+  );
   const basis = reason.basis ? h("small", { class: "pf-note" }, reason.basis) : null;
-  return h("div", { class: "pf-suggestion" }, choose ? chooseButton(step, choose) : copyButton(step), worth, bar, basis);
+  return h(
+    "div",
+    { class: "pf-suggestion" },
+    choose ? chooseButton(step, choose) : copyButton(step),
+    worth,
+    bar,
+    basis,
+  );
 }
 
 /** @param {Step} step @param {Choose} choose */
@@ -73,7 +88,11 @@ function chooseButton(step, choose) {
     "button",
     {
       class: "pf-step",
-      onclick: () => (choose(step), button.setAttribute("disabled", ""), fresh(button, `${stepText(step)} · asked for`)),
+      onclick: () => (
+        choose(step),
+        button.setAttribute("disabled", ""),
+        fresh(button, `${stepText(step)} · asked for`)
+      ),
     },
     stepText(step),
   );

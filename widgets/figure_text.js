@@ -54,12 +54,17 @@ function changeText(figure) {
   const isShare = figure.unit === "%";
   const change = isShare ? now - before : before ? (now - before) / Math.abs(before) : NaN;
   if (Number.isNaN(change) || Math.abs(change) < UNNOTICED) return NO_CHANGE;
-  return { text: isShare ? signed(100 * change, " points") : signed(100 * change, "%"), judgement: change > 0 === isShare ? "good" : "bad" };
+  return {
+    text: isShare ? signed(100 * change, " points") : signed(100 * change, "%"),
+    judgement: change > 0 === isShare ? "good" : "bad",
+  };
 }
 
 /** With the first words of the note: there is room for no more. @param {Figure} figure */
 function ratioText(figure) {
-  return [`${Number(figure.ratio).toFixed(2)}×`, figure.note?.split(",")[0]].filter(Boolean).join(" ");
+  return [`${Number(figure.ratio).toFixed(2)}×`, figure.note?.split(",")[0]]
+    .filter(Boolean)
+    .join(" ");
 }
 
 /** An interval that holds 1 says nothing. @param {Figure} figure @returns {Judgement} */
@@ -77,6 +82,7 @@ function intervalText(figure) {
 
 /** @param {number} value @param {string} unit */
 function signed(value, unit) {
-  const size = Math.abs(value) < 10 ? Number(Math.abs(value).toFixed(1)) : Math.round(Math.abs(value));
+  const size =
+    Math.abs(value) < 10 ? Number(Math.abs(value).toFixed(1)) : Math.round(Math.abs(value));
   return `${value < 0 ? MINUS : "+"}${threeFigures(size)}${unit}`;
 }

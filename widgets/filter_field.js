@@ -9,8 +9,15 @@ import { h } from "./dom.js";
  */
 export function filterField(given) {
   const input = /** @type {HTMLInputElement} */ (
-    h("input", { type: "search", class: "pf-filter", placeholder: "filter layers  /", "aria-label": "filter layers by path or kind",
-      "aria-keyshortcuts": "/", spellcheck: "false", autocomplete: "off" })
+    h("input", {
+      type: "search",
+      class: "pf-filter",
+      placeholder: "filter layers  /",
+      "aria-label": "filter layers by path or kind",
+      "aria-keyshortcuts": "/",
+      spellcheck: "false",
+      autocomplete: "off",
+    })
   );
   const found = h("span", { class: "pf-found", role: "status" });
   input.addEventListener("input", () => given.onChange(input.value));
@@ -36,7 +43,8 @@ export function filterField(given) {
     },
     clear,
     count(matches, all) {
-      found.textContent = matches === null ? `${all} ${all === 1 ? "layer" : "layers"}` : `${matches} of ${all}`;
+      found.textContent =
+        matches === null ? `${all} ${all === 1 ? "layer" : "layers"}` : `${matches} of ${all}`;
     },
   };
 }

@@ -12,11 +12,36 @@ import { statusLine } from "./status_line.js";
  * @type {{ ask: string, label: string, hint: string, can: (state: Expected) => boolean }[]}
  */
 const ACTIONS = [
-  { ask: "undo", label: "Undo", hint: "take the last choice back (u)", can: (state) => state.can_undo || state.asked.has("choose") },
-  { ask: "redo", label: "Redo", hint: "choose again what was undone (r)", can: (state) => state.can_redo || state.asked.has("undo") },
-  { ask: "save", label: "Save recipe", hint: "as a file that runs without this page", can: (state) => state.recipe.length > 0 },
-  { ask: "code", label: "Copy as code", hint: "Python that makes the same model", can: (state) => state.recipe.length > 0 },
-  { ask: "measure", label: "Measure again", hint: "against the baseline, in turn (m)", can: (state) => state.status !== "profiling" },
+  {
+    ask: "undo",
+    label: "Undo",
+    hint: "take the last choice back (u)",
+    can: (state) => state.can_undo || state.asked.has("choose"),
+  },
+  {
+    ask: "redo",
+    label: "Redo",
+    hint: "choose again what was undone (r)",
+    can: (state) => state.can_redo || state.asked.has("undo"),
+  },
+  {
+    ask: "save",
+    label: "Save recipe",
+    hint: "as a file that runs without this page",
+    can: (state) => state.recipe.length > 0,
+  },
+  {
+    ask: "code",
+    label: "Copy as code",
+    hint: "Python that makes the same model",
+    can: (state) => state.recipe.length > 0,
+  },
+  {
+    ask: "measure",
+    label: "Measure again",
+    hint: "against the baseline, in turn (m)",
+    can: (state) => state.status !== "profiling",
+  },
 ];
 
 /**
@@ -29,7 +54,9 @@ export function benchFooter(ask) {
   const status = statusLine(() => ask({ do: "stop" }));
   const notices = benchNotices(() => ask({ do: "dismiss" }));
   const copying = copyBox((text) => status.say(text));
-  const buttons = new Map(ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]));
+  const buttons = new Map(
+    ACTIONS.map((action) => [action.ask, actionButton(action, () => press(action.ask))]),
+  );
   let shown = /** @type {Expected | null} */ (null);
   let isCodeWanted = false;
 
@@ -49,16 +76,29 @@ export function benchFooter(ask) {
   }
 
   return {
-    element: h("footer", { class: "pf-bench-foot" }, notices.element, copying.element,
-      h("div", { class: "pf-recipe-line" }, chips.element, h("div", { class: "pf-actions" }, ...buttons.values())),
-      offers.element, status.element),
+    element: h(
+      "footer",
+      { class: "pf-bench-foot" },
+      notices.element,
+      copying.element,
+      h(
+        "div",
+        { class: "pf-recipe-line" },
+        chips.element,
+        h("div", { class: "pf-actions" }, ...buttons.values()),
+      ),
+      offers.element,
+      status.element,
+    ),
     press,
     show(state, isSilent) {
-      if (shown?.asked.has("save") && !state.asked.has("save") && state.saved) status.say(`saved to ${state.saved}`);
+      if (shown?.asked.has("save") && !state.asked.has("save") && state.saved)
+        status.say(`saved to ${state.saved}`);
       shown = state;
       chips.show(state.recipe);
       offers.show(state.offers);
-      for (const action of ACTIONS) showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
+      for (const action of ACTIONS)
+        showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
       notices.show(state.error, isSilent || state.is_lost, state.refused);
       hand(state);
@@ -69,7 +109,16 @@ export function benchFooter(ask) {
 /** @param {{ ask: string, label: string, hint: string }} action @param {() => void} onclick */
 function actionButton(action, onclick) {
   const isFirst = action.ask === "measure";
-  return h("button", { type: "button", class: isFirst ? "pf-button pf-primary" : "pf-button", title: action.hint, onclick }, action.label);
+  return h(
+    "button",
+    {
+      type: "button",
+      class: isFirst ? "pf-button pf-primary" : "pf-button",
+      title: action.hint,
+      onclick,
+    },
+    action.label,
+  );
 }
 
 /**

@@ -45,8 +45,17 @@ export class ForetoldTable {
     fresh(this.note, noteText(cut));
     this.note.hidden = !this.note.textContent;
     if (!cut.is_foretold) return;
-    const waiting = isOpen ? "after the line is let go, measured" : cut.removed.length && state.status !== "idle" ? "being measured …" : "";
-    const rows = cutRows(this.cost, removedShares(this.model, table, gesture), isOpen ? null : cut.achieved, latencyOf(state));
+    const waiting = isOpen
+      ? "after the line is let go, measured"
+      : cut.removed.length && state.status !== "idle"
+        ? "being measured …"
+        : "";
+    const rows = cutRows(
+      this.cost,
+      removedShares(this.model, table, gesture),
+      isOpen ? null : cut.achieved,
+      latencyOf(state),
+    );
     this.table.show(rows, waiting);
     this.line = foretoldLine(rows);
   }
@@ -55,7 +64,11 @@ export class ForetoldTable {
   standing(gesture) {
     const state = this.model.get("state") ?? {};
     const cut = state.cut ?? { removed: [], is_foretold: true, others: 0, achieved: null };
-    return { state, cut, isOpen: gesture !== null || unserved(this.model).some((one) => one.do === "prune") };
+    return {
+      state,
+      cut,
+      isOpen: gesture !== null || unserved(this.model).some((one) => one.do === "prune"),
+    };
   }
 }
 
@@ -66,7 +79,10 @@ function latencyOf(state) {
 
 /** What the figures leave out. @param {any} cut */
 function noteText(cut) {
-  if (!cut.is_foretold) return "The recipe also cuts by a rule of its own, of which nothing is predicted here.";
+  if (!cut.is_foretold)
+    return "The recipe also cuts by a rule of its own, of which nothing is predicted here.";
   const { others } = cut;
-  return cut.removed.length && others ? `What was achieved is with the ${others === 1 ? "other step" : `${others} other steps`} of the recipe; what is predicted is the cut alone.` : "";
+  return cut.removed.length && others
+    ? `What was achieved is with the ${others === 1 ? "other step" : `${others} other steps`} of the recipe; what is predicted is the cut alone.`
+    : "";
 }

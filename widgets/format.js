@@ -3,7 +3,12 @@
 /** 11689512 → "11.7 M"; with a unit, "11.7 MB". @param {number | null | undefined} count @param {string} [unit] */
 export function readableCount(count, unit = "") {
   if (count === null || count === undefined || Number.isNaN(count)) return "–";
-  for (const [prefix, size] of /** @type {[string, number][]} */ ([["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3]])) {
+  for (const [prefix, size] of /** @type {[string, number][]} */ ([
+    ["T", 1e12],
+    ["G", 1e9],
+    ["M", 1e6],
+    ["k", 1e3],
+  ])) {
     if (Math.abs(count) >= size) return `${threeFigures(count / size)} ${prefix}${unit}`;
   }
   return `${threeFigures(count)} ${unit}`.trimEnd();
@@ -22,7 +27,9 @@ export function readableMs(value) {
 
 /** 0.1234 → "12.3%". @param {number | null | undefined} ratio */
 export function readablePercent(ratio) {
-  return ratio === null || ratio === undefined || Number.isNaN(ratio) ? "–" : `${(100 * ratio).toFixed(1)}%`;
+  return ratio === null || ratio === undefined || Number.isNaN(ratio)
+    ? "–"
+    : `${(100 * ratio).toFixed(1)}%`;
 }
 
 /** Three figures, without an exponent. @param {number} value */

@@ -15,7 +15,8 @@ export function fusion(root, host, model) {
 }
 
 const FUSION_FOLLOWS = ["state", "requests", "served"];
-const NOTHING_TOLD = "A row tells its reasons here; times are of each place by itself, which is why they do not add up to the model's.";
+const NOTHING_TOLD =
+  "A row tells its reasons here; times are of each place by itself, which is why they do not add up to the model's.";
 
 class FusionView {
   /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model */
@@ -35,15 +36,49 @@ class FusionView {
       hasSwitches: this.isInBench,
     });
     this.choice = fusionChoice(model, this.table);
-    this.field = filterField({ onChange: (query) => this.grid.filter(query), onLeave: (isChosen) => (isChosen ? this.grid.enter() : this.grid.element.focus()) });
+    this.field = filterField({
+      onChange: (query) => this.grid.filter(query),
+      onLeave: (isChosen) => (isChosen ? this.grid.enter() : this.grid.element.focus()),
+    });
     this.said = h("p", { class: "pf-note pf-fusion-said" });
-    this.find = h("button", { type: "button", class: "pf-button pf-heat-find", title: "in the background", onclick: () => this.look() });
-    this.all = h("button", { type: "button", class: "pf-button", title: "fuse every place that gains; what was switched off by hand too", onclick: () => this.askAll(true) }, "Fuse all that gain");
-    this.none = h("button", { type: "button", class: "pf-button", title: "take the whole step out of the recipe", onclick: () => this.askAll(false) }, "Fuse none");
+    this.find = h("button", {
+      type: "button",
+      class: "pf-button pf-heat-find",
+      title: "in the background",
+      onclick: () => this.look(),
+    });
+    this.all = h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button",
+        title: "fuse every place that gains; what was switched off by hand too",
+        onclick: () => this.askAll(true),
+      },
+      "Fuse all that gain",
+    );
+    this.none = h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button",
+        title: "take the whole step out of the recipe",
+        onclick: () => this.askAll(false),
+      },
+      "Fuse none",
+    );
     this.actions = h("div", { class: "pf-fusion-actions" }, this.all, this.none);
     const titles = h("div", { class: "pf-heat-titles" }, this.title, this.line);
     this.tools = h("div", { class: "pf-fusion-tools" }, this.actions, this.field.element);
-    this.element = h("section", { class: "pf-view pf-fusion", "aria-label": "fusion of layers" }, h("div", { class: "pf-view-head" }, titles, this.tools), this.empty, this.grid.element, this.said, this.find);
+    this.element = h(
+      "section",
+      { class: "pf-view pf-fusion", "aria-label": "fusion of layers" },
+      h("div", { class: "pf-view-head" }, titles, this.tools),
+      this.empty,
+      this.grid.element,
+      this.said,
+      this.find,
+    );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     root.append(this.element);
     this.onChange = () => this.follow();
@@ -83,7 +118,10 @@ class FusionView {
   }
 
   get isBeingFound() {
-    return unserved(this.model).some((one) => one.do === "fusion") || this.model.get("state")?.status === "fusing";
+    return (
+      unserved(this.model).some((one) => one.do === "fusion") ||
+      this.model.get("state")?.status === "fusing"
+    );
   }
 
   /** What runs as one may have changed; nothing where it did not. */
@@ -92,13 +130,40 @@ class FusionView {
     this.choice = fusionChoice(this.model, table);
     const { on, asked, hasStep } = this.choice;
     const isOther = isInBench && !hasStep && this.model.get("state").recipe?.length > 0;
-    const key = JSON.stringify([[...on], [...asked], hasStep, isBeingFound, isInBench, isOther, table.isKnown]);
+    const key = JSON.stringify([
+      [...on],
+      [...asked],
+      hasStep,
+      isBeingFound,
+      isInBench,
+      isOther,
+      table.isKnown,
+    ]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(this.line, table.isKnown && [fusionSummary(table, on), isOther && "found in the model as it is, without the recipe's steps"].filter(Boolean).join(" · "));
-    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at which layers can run as one, and what that brings.");
+    fresh(
+      this.line,
+      table.isKnown &&
+        [
+          fusionSummary(table, on),
+          isOther && "found in the model as it is, without the recipe's steps",
+        ]
+          .filter(Boolean)
+          .join(" · "),
+    );
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at which layers can run as one, and what that brings.",
+    );
     this.find.hidden = this.actions.hidden = !isInBench;
-    showPress(this.find, !isBeingFound, isBeingFound, isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused");
+    showPress(
+      this.find,
+      !isBeingFound,
+      isBeingFound,
+      isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused",
+    );
     const left = table.places.some((one) => canGain(one) && !on.has(one.place));
     showPress(this.all, left, asked.size > 1);
     showPress(this.none, hasStep, false);
@@ -109,7 +174,12 @@ class FusionView {
   /** The line under the table. */
   tell() {
     const one = this.grid.told;
-    if (one) fresh(this.said, h("b", {}, one.layers.join(" + ")), ` ${placeSentence(one, this.choice.on.has(one.place))}`);
+    if (one)
+      fresh(
+        this.said,
+        h("b", {}, one.layers.join(" + ")),
+        ` ${placeSentence(one, this.choice.on.has(one.place))}`,
+      );
     else fresh(this.said, NOTHING_TOLD);
   }
 
@@ -126,12 +196,14 @@ class FusionView {
   /** @param {boolean} isOn */
   askAll(isOn) {
     const button = isOn ? this.all : this.none;
-    if (button.getAttribute("aria-disabled") !== "true") this.host.ask({ do: "fuse_all", is_on: isOn });
+    if (button.getAttribute("aria-disabled") !== "true")
+      this.host.ask({ do: "fuse_all", is_on: isOn });
   }
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
-    if (event.key !== "/" || !isPlainKey(event) || isField(event.target) || this.tools.hidden) return;
+    if (event.key !== "/" || !isPlainKey(event) || isField(event.target) || this.tools.hidden)
+      return;
     event.preventDefault();
     event.stopPropagation();
     this.field.focus();

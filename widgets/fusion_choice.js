@@ -9,9 +9,20 @@ import { unserved } from "./host.js";
 /** @param {any} model @param {FusionTable} table @returns {FusionChoice} */
 export function fusionChoice(model, table) {
   const told = model.get("state")?.fused;
-  if (!told) return { on: new Set(table.places.filter((one) => one.standing === "fused").map((one) => one.place)), asked: new Set(), hasStep: true }; // a map alone: what it says
-  const requests = /** @type {any[]} */ (unserved(model)).filter((one) => one.do === "fuse" || one.do === "fuse_all");
-  const before = { on: new Set(/** @type {string[]} */ (told.on)), asked: new Set(), hasStep: told.has_step };
+  if (!told)
+    return {
+      on: new Set(table.places.filter((one) => one.standing === "fused").map((one) => one.place)),
+      asked: new Set(),
+      hasStep: true,
+    }; // a map alone: what it says
+  const requests = /** @type {any[]} */ (unserved(model)).filter(
+    (one) => one.do === "fuse" || one.do === "fuse_all",
+  );
+  const before = {
+    on: new Set(/** @type {string[]} */ (told.on)),
+    asked: new Set(),
+    hasStep: told.has_step,
+  };
   return requests.reduce((choice, request) => afterRequest(table, choice, request), before);
 }
 

@@ -31,11 +31,21 @@ export class FusionGrid {
     this.cursor = "";
     this.isPassing = false;
     this.id = `pf-fusion-${Math.random().toString(36).slice(2)}`;
-    this.head = gridHead((name) => this.sort(name), () => {});
+    this.head = gridHead(
+      (name) => this.sort(name),
+      () => {},
+    );
     this.heads = h("div", { class: "pf-heads", role: "rowgroup" }, this.head.element);
     this.body = h("div", { class: "pf-rows", role: "rowgroup" });
-    const label = given.hasSwitches ? "places where layers can run as one; arrows move, Enter switches" : "places where layers can run as one; arrows move";
-    this.element = h("div", { class: "pf-layer-grid pf-fusion-grid", role: "grid", tabindex: "0", "aria-label": label }, this.heads, this.body);
+    const label = given.hasSwitches
+      ? "places where layers can run as one; arrows move, Enter switches"
+      : "places where layers can run as one; arrows move";
+    this.element = h(
+      "div",
+      { class: "pf-layer-grid pf-fusion-grid", role: "grid", tabindex: "0", "aria-label": label },
+      this.heads,
+      this.body,
+    );
     this.window = new RowWindow({
       scroller: this.element,
       body: this.body,
@@ -114,7 +124,9 @@ export class FusionGrid {
     if (!table) return;
     const left = filteredPlaces(table, this.query);
     const places = left.map((one) => one.index);
-    const order = sorting ? sortedRows(places, (row) => fusionValue(table.places[row], sorting.column), sorting.isDown) : places;
+    const order = sorting
+      ? sortedRows(places, (row) => fusionValue(table.places[row], sorting.column), sorting.isDown)
+      : places;
     this.rows = order.map((row) => table.places[row]);
     this.given.onShown(this.rows.length);
     this.fit();
@@ -123,15 +135,27 @@ export class FusionGrid {
   fit() {
     const width = this.element.clientWidth;
     if (!width || !this.table) return;
-    this.columns = fittingFusionColumns(width, this.table.places.some((one) => one.runs));
+    this.columns = fittingFusionColumns(
+      width,
+      this.table.places.some((one) => one.runs),
+    );
     const widths = this.columns.map((column) => `${column.width}px`);
-    this.element.style.setProperty("--pf-columns", [this.given.hasSwitches && "42px", "minmax(0, 1fr)", ...widths].filter(Boolean).join(" "));
+    this.element.style.setProperty(
+      "--pf-columns",
+      [this.given.hasSwitches && "42px", "minmax(0, 1fr)", ...widths].filter(Boolean).join(" "),
+    );
     this.draw();
   }
 
   draw() {
-    const first = this.given.hasSwitches ? [{ name: "switch", label: "", hint: "whether it runs as one" }] : [];
-    const columns = [...first, { name: "layer", label: "layers, in the order of the model" }, ...this.columns];
+    const first = this.given.hasSwitches
+      ? [{ name: "switch", label: "", hint: "whether it runs as one" }]
+      : [];
+    const columns = [
+      ...first,
+      { name: "layer", label: "layers, in the order of the model" },
+      ...this.columns,
+    ];
     this.element.setAttribute("aria-rowcount", String(this.rows.length + 1));
     this.element.setAttribute("aria-colcount", String(columns.length));
     this.head.show(columns, this.sorting, null);
@@ -155,7 +179,10 @@ export class FusionGrid {
       isAsked: asked.has(one.place),
       hasSwitch: this.given.hasSwitches,
       longestMs: this.table?.longestMs || 1,
-      words: (text) => piecesOf(text, words).map((piece) => (piece.isHit ? h("mark", {}, piece.text) : piece.text)),
+      words: (text) =>
+        piecesOf(text, words).map((piece) =>
+          piece.isHit ? h("mark", {}, piece.text) : piece.text,
+        ),
     });
     element.id = `${this.id}-${index}`;
     element.dataset.index = String(index);
@@ -183,7 +210,8 @@ export class FusionGrid {
 
   /** @param {FusedPlace} one */
   turn(one) {
-    if (one.canSwitch && this.given.hasSwitches) this.given.onSwitch(one, !this.given.choice().on.has(one.place));
+    if (one.canSwitch && this.given.hasSwitches)
+      this.given.onSwitch(one, !this.given.choice().on.has(one.place));
   }
 
   /** @param {MouseEvent} event */
@@ -202,9 +230,15 @@ export class FusionGrid {
   onKey(event) {
     if (!isPlainKey(event) || event.target !== this.element || !this.rows.length) return;
     const { index } = this;
-    const next = movedBy(event.key, index, this.rows.length, Math.max(1, Math.floor(this.window.height / FUSION_ROW) - 1));
+    const next = movedBy(
+      event.key,
+      index,
+      this.rows.length,
+      Math.max(1, Math.floor(this.window.height / FUSION_ROW) - 1),
+    );
     if (next !== null) this.moveTo(next, event.repeat);
-    else if ((event.key === "Enter" || event.key === " ") && index >= 0) this.turn(this.rows[index]);
+    else if ((event.key === "Enter" || event.key === " ") && index >= 0)
+      this.turn(this.rows[index]);
     else return;
     event.preventDefault();
     event.stopPropagation();

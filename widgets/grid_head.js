@@ -20,7 +20,11 @@ export function gridHead(onSort, onFold) {
   /** @param {Headed[]} columns */
   function build(columns) {
     cells.clear();
-    for (const column of columns) cells.set(column.name, headCell(column, () => onSort(column.name)));
+    for (const column of columns)
+      cells.set(
+        column.name,
+        headCell(column, () => onSort(column.name)),
+      );
     cells.get("layer")?.prepend(folder);
     fresh(element, ...cells.values());
     stopAt(element.querySelector("button.pf-sort"));
@@ -32,7 +36,8 @@ export function gridHead(onSort, onFold) {
       const names = columns.map((column) => column.name).join();
       if (names !== drawn) build(columns);
       drawn = names;
-      for (const [name, cell] of cells) showSorting(cell, sorting?.column === name ? sorting.isDown : null);
+      for (const [name, cell] of cells)
+        showSorting(cell, sorting?.column === name ? sorting.isDown : null);
       folder.hidden = fold === null;
       folder.textContent = fold === "open" ? "▸" : "▾";
       folder.setAttribute("aria-label", fold === "open" ? "open all" : "fold all");
@@ -44,8 +49,20 @@ export function gridHead(onSort, onFold) {
 /** @param {Headed} column @param {() => void} onclick */
 function headCell(column, onclick) {
   const arrow = h("span", { class: "pf-arrow", "aria-hidden": "true" });
-  const button = h("button", { class: "pf-sort", type: "button", title: column.hint, onclick }, column.label, arrow);
-  return h("div", { class: `pf-cell ${column.isNumber ? "pf-number" : ""} pf-is-${column.name}`, role: "columnheader" }, button);
+  const button = h(
+    "button",
+    { class: "pf-sort", type: "button", title: column.hint, onclick },
+    column.label,
+    arrow,
+  );
+  return h(
+    "div",
+    {
+      class: `pf-cell ${column.isNumber ? "pf-number" : ""} pf-is-${column.name}`,
+      role: "columnheader",
+    },
+    button,
+  );
 }
 
 /** @param {HTMLElement} cell @param {boolean | null} isDown */

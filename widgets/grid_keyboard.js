@@ -19,7 +19,8 @@ export function listenToKeys(grid) {
 
 /** Escape leads from what can be operated in a row back to the row. @param {LayerGrid} grid @param {KeyboardEvent} event */
 function isLeft(grid, event) {
-  if (event.key !== "Escape" || !grid.body.contains(/** @type {Node} */ (event.target))) return false;
+  if (event.key !== "Escape" || !grid.body.contains(/** @type {Node} */ (event.target)))
+    return false;
   grid.element.focus({ preventScroll: true });
   return true;
 }
@@ -40,7 +41,10 @@ function isObeyed(grid, event) {
 function enterRow(grid, index) {
   const row = grid.shown.rows[index];
   if (grid.shown.canFold(row)) grid.fold(row);
-  else rowControls(grid.rowAt(index)).find((control) => !control.matches(":disabled"))?.focus();
+  else
+    rowControls(grid.rowAt(index))
+      .find((control) => !control.matches(":disabled"))
+      ?.focus();
 }
 
 /** Close a branch, or go to what it is part of. @param {LayerGrid} grid @param {number} index */

@@ -18,7 +18,10 @@ export class GroupCard {
     const key = JSON.stringify([groups.map((group) => group.name), kept, layer]);
     if (key === this.drawn) return;
     this.drawn = key;
-    fresh(this.element, ...groups.flatMap((group, place) => this.group(group, kept[place] ?? group.width, layer)));
+    fresh(
+      this.element,
+      ...groups.flatMap((group, place) => this.group(group, kept[place] ?? group.width, layer)),
+    );
   }
 
   /** @param {string} sentence */
@@ -29,21 +32,41 @@ export class GroupCard {
 
   /** @param {ChannelGroup} group @param {number} kept @param {string} layer */
   group(group, kept, layer) {
-    const head = h("h4", {}, group.pinned ? "Stays whole: " : "Goes together: ", h("b", {}, group.pinned || unitsText(group, kept)));
-    const [read, made] = [group.members.filter((one) => one.kind === "columns"), group.members.filter((one) => one.kind !== "columns")];
+    const head = h(
+      "h4",
+      {},
+      group.pinned ? "Stays whole: " : "Goes together: ",
+      h("b", {}, group.pinned || unitsText(group, kept)),
+    );
+    const [read, made] = [
+      group.members.filter((one) => one.kind === "columns"),
+      group.members.filter((one) => one.kind !== "columns"),
+    ];
     return [head, this.part("made by", made, layer), this.part("read by", read, layer)];
   }
 
   /** @param {string} what @param {import("./coupling_table.js").GroupMember[]} members @param {string} layer */
   part(what, members, layer) {
     if (!members.length) return null;
-    const items = byLayer(members).map(([name, parameters]) => h("li", {}, this.member(name, parameters, layer)));
-    return h("div", { class: "pf-group-part" }, h("span", { class: "pf-lead" }, what), h("ul", {}, ...items));
+    const items = byLayer(members).map(([name, parameters]) =>
+      h("li", {}, this.member(name, parameters, layer)),
+    );
+    return h(
+      "div",
+      { class: "pf-group-part" },
+      h("span", { class: "pf-lead" }, what),
+      h("ul", {}, ...items),
+    );
   }
 
   /** @param {string} name @param {string[]} parameters @param {string} layer */
   member(name, parameters, layer) {
-    const given = { type: "button", title: parameters.join(", "), "aria-current": name === layer && "true", onclick: () => this.onLayer(name) };
+    const given = {
+      type: "button",
+      title: parameters.join(", "),
+      "aria-current": name === layer && "true",
+      onclick: () => this.onLayer(name),
+    };
     return h("button", given, name || "the model", h("small", {}, parameters.join(" · ")));
   }
 }

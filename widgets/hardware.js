@@ -15,7 +15,8 @@ export function hardware(root) {
   return {
     /** @param {HardwareData} data */
     show(data) {
-      if (!data?.name) return void fresh(box, h("p", { class: "pf-empty" }, "No machine has been looked at yet."));
+      if (!data?.name)
+        return void fresh(box, h("p", { class: "pf-empty" }, "No machine has been looked at yet."));
       const source = h(
         "span",
         { class: "pf-note" },
@@ -23,14 +24,23 @@ export function hardware(root) {
       );
       const head = h("div", { class: "pf-view-head" }, h("h2", {}, data.name), source);
       const note = data.note ? h("p", { class: "pf-note" }, data.note) : null;
-      fresh(box, head, machineFactList(data), isaChips(data.isa ?? []), ...ceilingGroups(data).map(ceilingTable), note);
+      fresh(
+        box,
+        head,
+        machineFactList(data),
+        isaChips(data.isa ?? []),
+        ...ceilingGroups(data).map(ceilingTable),
+        note,
+      );
     },
   };
 }
 
 /** @param {HardwareData} data */
 function machineFactList(data) {
-  const facts = machineFacts(data).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  const facts = machineFacts(data).map(([name, value]) =>
+    h("div", {}, h("dt", {}, name), h("dd", {}, value)),
+  );
   return h("dl", { class: "pf-machine-facts" }, ...facts);
 }
 
@@ -52,19 +62,38 @@ function ceilingTable(group) {
       "tr",
       {},
       h("th", { scope: "row" }, label),
-      ...group.formats.map((format) => rateCell(formatRates(ceiling)[format], ceiling.fp32_gflops, group, format)),
-      barCell(bandwidthText(ceiling.bandwidth_gbs), "", ceiling.bandwidth_gbs / group.mostGbs, "pf-of-memory-bar"),
+      ...group.formats.map((format) =>
+        rateCell(formatRates(ceiling)[format], ceiling.fp32_gflops, group, format),
+      ),
+      barCell(
+        bandwidthText(ceiling.bandwidth_gbs),
+        "",
+        ceiling.bandwidth_gbs / group.mostGbs,
+        "pf-of-memory-bar",
+      ),
     ),
   );
-  const memory = group.memory_bytes ? ` · ${readableBytes(group.memory_bytes)}${group.detail ? ` · ${group.detail}` : ""}` : "";
+  const memory = group.memory_bytes
+    ? ` · ${readableBytes(group.memory_bytes)}${group.detail ? ` · ${group.detail}` : ""}`
+    : "";
   const caption = h(
     "caption",
     {},
     h("b", {}, group.name),
     `${memory} `,
-    h("small", {}, `${group.isLarge ? "trillion" : "billion"} operations a second; beside it × fp32`),
+    h(
+      "small",
+      {},
+      `${group.isLarge ? "trillion" : "billion"} operations a second; beside it × fp32`,
+    ),
   );
-  return h("table", { class: "pf-table pf-ceilings" }, caption, h("thead", {}, h("tr", {}, ...columns)), h("tbody", {}, ...rows));
+  return h(
+    "table",
+    { class: "pf-table pf-ceilings" },
+    caption,
+    h("thead", {}, h("tr", {}, ...columns)),
+    h("tbody", {}, ...rows),
+  );
 }
 
 /** @param {number | null} rate @param {number} fp32 @param {CeilingGroup} group @param {string} format */
@@ -87,5 +116,10 @@ function barCell(value, beside, share, look) {
     { class: "pf-rate-bar", "aria-hidden": "true" },
     h("span", { class: look, style: `width: ${(100 * share).toFixed(1)}%` }),
   );
-  return h("td", {}, h("span", { class: "pf-rate" }, beside ? h("small", {}, beside) : null, h("b", {}, value)), bar);
+  return h(
+    "td",
+    {},
+    h("span", { class: "pf-rate" }, beside ? h("small", {}, beside) : null, h("b", {}, value)),
+    bar,
+  );
 }

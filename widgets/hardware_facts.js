@@ -32,11 +32,20 @@ export function formatRates(ceiling) {
 /** The card's facts, by name. @param {HardwareData} data @returns {[string, string][]} */
 export function machineFacts(data) {
   /** @type {[string, string][]} */
-  const caches = Object.entries(data.caches_bytes ?? {}).map(([level, bytes]) => [`${level} cache`, binaryBytes(bytes)]);
-  const logical = data.logical_cores === data.physical_cores ? "" : ` · ${data.logical_cores} logical`;
+  const caches = Object.entries(data.caches_bytes ?? {}).map(([level, bytes]) => [
+    `${level} cache`,
+    binaryBytes(bytes),
+  ]);
+  const logical =
+    data.logical_cores === data.physical_cores ? "" : ` · ${data.logical_cores} logical`;
   /** @type {[string, string][]} */
   const torch = data.torch_version ? [["torch", data.torch_version]] : [];
-  return [["cores", `${data.physical_cores}${logical}`], ["memory", readableBytes(data.memory_bytes)], ...caches, ...torch];
+  return [
+    ["cores", `${data.physical_cores}${logical}`],
+    ["memory", readableBytes(data.memory_bytes)],
+    ...caches,
+    ...torch,
+  ];
 }
 
 /** Caches are made in powers of two: 32768 → "32 KiB". @param {number} bytes */
@@ -55,8 +64,13 @@ export function bandwidthText(gbs) {
  * @param {HardwareData} data @returns {CeilingGroup[]}
  */
 export function ceilingGroups(data) {
-  const threads = [...(data.ceilings ?? [])].sort((one, other) => (one.threads ?? 0) - (other.threads ?? 0));
-  const cpu = threads.map((ceiling) => ({ label: `${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}`, ceiling }));
+  const threads = [...(data.ceilings ?? [])].sort(
+    (one, other) => (one.threads ?? 0) - (other.threads ?? 0),
+  );
+  const cpu = threads.map((ceiling) => ({
+    label: `${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}`,
+    ceiling,
+  }));
   const others = (data.accelerators ?? []).map((one) => ({
     ...groupOf(one.name, [{ label: one.kind, ceiling: one.ceiling }]),
     memory_bytes: one.memory_bytes,
@@ -67,11 +81,22 @@ export function ceilingGroups(data) {
 
 /** @param {string} name @param {{ label: string, ceiling: Ceiling }[]} ceilings @returns {CeilingGroup} */
 function groupOf(name, ceilings) {
-  const formats = FORMATS.filter((format) => ceilings.some(({ ceiling }) => formatRates(ceiling)[format] !== null));
-  const rates = ceilings.flatMap(({ ceiling }) => Object.values(formatRates(ceiling)).map((rate) => rate ?? 0));
+  const formats = FORMATS.filter((format) =>
+    ceilings.some(({ ceiling }) => formatRates(ceiling)[format] !== null),
+  );
+  const rates = ceilings.flatMap(({ ceiling }) =>
+    Object.values(formatRates(ceiling)).map((rate) => rate ?? 0),
+  );
   const widths = ceilings.map(({ ceiling }) => ceiling.bandwidth_gbs);
   const mostGflops = Math.max(...rates);
-  return { name, formats, ceilings, mostGflops, mostGbs: Math.max(...widths), isLarge: mostGflops >= 1e4 };
+  return {
+    name,
+    formats,
+    ceilings,
+    mostGflops,
+    mostGbs: Math.max(...widths),
+    isLarge: mostGflops >= 1e4,
+  };
 }
 
 /** @param {Accelerator} one */

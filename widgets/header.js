@@ -5,7 +5,8 @@ import { figureText } from "./figure_text.js";
 import { readableCount } from "./format.js";
 
 const HINTS = /** @type {Record<string, string>} */ ({
-  latency: "median of one run, against the baseline in turn; behind it the interval that holds the true ratio 95 times in 100",
+  latency:
+    "median of one run, against the baseline in turn; behind it the interval that holds the true ratio 95 times in 100",
   memory: "the most that a run holds at once",
   size: "the weights as a file",
   "output error": "difference of the outputs, relative to the baseline's",
@@ -17,10 +18,19 @@ export function benchHeader() {
   const about = h("p", { class: "pf-about" });
   const figures = h("dl", { class: "pf-headlines" });
   return {
-    element: h("header", { class: "pf-bench-head" }, h("div", { class: "pf-who" }, name, about), figures),
+    element: h(
+      "header",
+      { class: "pf-bench-head" },
+      h("div", { class: "pf-who" }, name, about),
+      figures,
+    ),
     show(state) {
       fresh(name, state.workload);
-      fresh(about, aboutText(state), state.machine && h("span", { class: "pf-machine" }, state.machine));
+      fresh(
+        about,
+        aboutText(state),
+        state.machine && h("span", { class: "pf-machine" }, state.machine),
+      );
       figures.classList.toggle("pf-partial", state.is_partial);
       fresh(figures, ...state.figures.map(drawFigure));
     },
@@ -40,14 +50,22 @@ function aboutText(state) {
 /** @param {import("./expected.js").Figure} figure */
 function drawFigure(figure) {
   const text = figureText(figure);
-  const was = text.before && h(text.isReplaced ? "s" : "span", { "aria-label": `before ${text.before}` }, text.before);
+  const was =
+    text.before &&
+    h(text.isReplaced ? "s" : "span", { "aria-label": `before ${text.before}` }, text.before);
   const isNoted = !text.change && figure.note;
   const hint = [figure.note, HINTS[figure.name]].filter(Boolean).join("\n");
-  return h("div", { class: "pf-headline", title: hint || null },
+  return h(
+    "div",
+    { class: "pf-headline", title: hint || null },
     h("dt", {}, figure.name),
     h("dd", { class: "pf-now" }, was, h("b", {}, text.now)),
-    h("dd", { class: "pf-headline-change" },
+    h(
+      "dd",
+      { class: "pf-headline-change" },
       text.change && h("em", { class: `pf-${text.judgement}` }, text.change),
       text.interval && h("small", {}, text.interval),
-      isNoted && h("small", {}, String(figure.note))));
+      isNoted && h("small", {}, String(figure.note)),
+    ),
+  );
 }

@@ -33,16 +33,43 @@ export function heatStrip(table, row, chosen) {
 
 /** A layer's numbers in a line of text. @param {SensitivityTable} table @param {number} row */
 export function heatWords(table, row) {
-  return table.formats.map((format) => `${format} ${heatText(predictedAt(table, row, format))}`).join(", ");
+  return table.formats
+    .map((format) => `${format} ${heatText(predictedAt(table, row, format))}`)
+    .join(", ");
 }
 
 /** The scale: its colours in order, powers of ten under them, and what is below. @param {import("./heat_scale.js").HeatScale | null} scale @param {string} quantity */
 export function heatLegend(scale, quantity) {
-  if (!scale) return h("div", { class: "pf-heat-legend" }, h("span", {}, `${quantity}: none that is above 0`));
-  const steps = Array.from({ length: HEAT_STEPS }, (_, step) => h("i", { class: `pf-heat pf-heat-${step}` }));
-  const ticks = heatTicks(scale).map((value) => set(h("small", {}, heatText(value)), { style: `left: ${100 * heatShare(scale, value)}%` }));
-  const below = h("span", { class: "pf-heat-under" }, h("i", { class: "pf-heat pf-heat-below" }), h("small", {}, `< ${heatText(scale.floor)}`));
-  const bar = h("span", { class: "pf-heat-bar" }, h("span", { class: "pf-heat-steps" }, ...steps), h("span", { class: "pf-heat-ticks" }, ...ticks));
+  if (!scale)
+    return h(
+      "div",
+      { class: "pf-heat-legend" },
+      h("span", {}, `${quantity}: none that is above 0`),
+    );
+  const steps = Array.from({ length: HEAT_STEPS }, (_, step) =>
+    h("i", { class: `pf-heat pf-heat-${step}` }),
+  );
+  const ticks = heatTicks(scale).map((value) =>
+    set(h("small", {}, heatText(value)), { style: `left: ${100 * heatShare(scale, value)}%` }),
+  );
+  const below = h(
+    "span",
+    { class: "pf-heat-under" },
+    h("i", { class: "pf-heat pf-heat-below" }),
+    h("small", {}, `< ${heatText(scale.floor)}`),
+  );
+  const bar = h(
+    "span",
+    { class: "pf-heat-bar" },
+    h("span", { class: "pf-heat-steps" }, ...steps),
+    h("span", { class: "pf-heat-ticks" }, ...ticks),
+  );
   const label = `${quantity}, from ${heatText(scale.floor)} to ${heatText(scale.top)} on a logarithmic scale; hatched is below`;
-  return h("div", { class: "pf-heat-legend", role: "img", "aria-label": label }, h("span", {}, quantity), below, bar);
+  return h(
+    "div",
+    { class: "pf-heat-legend", role: "img", "aria-label": label },
+    h("span", {}, quantity),
+    below,
+    bar,
+  );
 }

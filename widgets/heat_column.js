@@ -11,7 +11,10 @@ const STRIP_ROOM = 116;
  * @returns {import("./columns.js").Column}
  */
 export function heatColumn(table, chosen) {
-  const cell = Math.max(8, Math.min(24, Math.floor(STRIP_ROOM / Math.max(1, table.formats.length))));
+  const cell = Math.max(
+    8,
+    Math.min(24, Math.floor(STRIP_ROOM / Math.max(1, table.formats.length))),
+  );
   return {
     name: "sensitivity",
     label: "sensitivity",
@@ -21,7 +24,8 @@ export function heatColumn(table, chosen) {
     hint: `${table.formats.join(", ")}, from left to right: ${table.unit === "loss" ? "rise of the loss" : "error of the output"}, predicted; sorted by the worst`,
     value: (layers, row) => worstOf(table, layers.layers[row]),
     key: (layers, row) => `${chosen(layers.layers[row])} ${keyOf(table)}`,
-    draw: (box, layers, row) => drawStrip(box, table, layers.layers[row], chosen(layers.layers[row]), cell),
+    draw: (box, layers, row) =>
+      drawStrip(box, table, layers.layers[row], chosen(layers.layers[row]), cell),
   };
 }
 
@@ -29,7 +33,9 @@ export function heatColumn(table, chosen) {
 function worstOf(table, layer) {
   const row = table.place.get(layer);
   if (row === undefined) return NaN;
-  const known = table.formats.map((format) => predictedAt(table, row, format)).filter((value) => !Number.isNaN(value));
+  const known = table.formats
+    .map((format) => predictedAt(table, row, format))
+    .filter((value) => !Number.isNaN(value));
   return known.length ? Math.max(...known) : NaN;
 }
 

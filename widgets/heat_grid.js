@@ -33,11 +33,19 @@ export class HeatGrid {
     this.hasNumbers = true;
     this.hasWeights = true;
     this.id = `pf-heat-${Math.random().toString(36).slice(2)}`;
-    this.head = gridHead((name) => this.sort(name), () => {});
+    this.head = gridHead(
+      (name) => this.sort(name),
+      () => {},
+    );
     this.heads = h("div", { class: "pf-heads", role: "rowgroup" }, this.head.element);
     this.body = h("div", { class: "pf-rows", role: "rowgroup" });
     const label = "layers by number format; arrows move, Enter chooses the format for the layer";
-    this.element = h("div", { class: "pf-layer-grid pf-heat-grid", role: "grid", tabindex: "0", "aria-label": label }, this.heads, this.body);
+    this.element = h(
+      "div",
+      { class: "pf-layer-grid pf-heat-grid", role: "grid", tabindex: "0", "aria-label": label },
+      this.heads,
+      this.body,
+    );
     this.window = new RowWindow({
       scroller: this.element,
       body: this.body,
@@ -56,7 +64,9 @@ export class HeatGrid {
     this.body.addEventListener("click", (event) => this.onClick(event));
     this.body.addEventListener("pointermove", (event) => this.onPointer(event));
     this.body.addEventListener("pointerleave", () => this.given.onPoint(null, null));
-    this.element.addEventListener("scroll", () => this.given.onPoint(null, null), { passive: true });
+    this.element.addEventListener("scroll", () => this.given.onPoint(null, null), {
+      passive: true,
+    });
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.element.addEventListener("focus", () => this.enter());
     this.element.addEventListener("blur", () => this.given.onPoint(null, null));
@@ -66,7 +76,10 @@ export class HeatGrid {
   show(table) {
     const layer = this.table.layers[this.cursor.row];
     this.table = table;
-    this.cursor = { row: table.place.get(layer) ?? -1, column: Math.max(0, Math.min(this.cursor.column, table.formats.length - 1)) };
+    this.cursor = {
+      row: table.place.get(layer) ?? -1,
+      column: Math.max(0, Math.min(this.cursor.column, table.formats.length - 1)),
+    };
     if (!table.formats.includes(this.sorting?.column ?? "")) this.sorting = null;
     this.element.style.setProperty("--pf-all-rows", String(table.layers.length));
     this.arrange();
@@ -104,13 +117,17 @@ export class HeatGrid {
   arrange() {
     const { table, sorting } = this;
     const all = Array.from(table.layers.keys());
-    this.rows = sorting ? sortedRows(all, (row) => this.valueOf(row, sorting.column), sorting.isDown) : all;
+    this.rows = sorting
+      ? sortedRows(all, (row) => this.valueOf(row, sorting.column), sorting.isDown)
+      : all;
   }
 
   /** @param {number} row @param {string} column */
   valueOf(row, column) {
     if (column === "layer") return this.table.layers[row];
-    return column === "parameters" ? this.table.parameters[row] : predictedAt(this.table, row, column);
+    return column === "parameters"
+      ? this.table.parameters[row]
+      : predictedAt(this.table, row, column);
   }
 
   fit() {
@@ -123,16 +140,33 @@ export class HeatGrid {
     const cell = Math.floor(Math.max(14, Math.min(104, room)));
     this.hasNumbers = cell >= LEAST_FOR_NUMBERS;
     this.element.classList.toggle("pf-heat-bare", !this.hasNumbers);
-    const columns = ["minmax(0, 1fr)", this.hasWeights && "66px", `repeat(${formats.length}, ${cell}px)`];
+    const columns = [
+      "minmax(0, 1fr)",
+      this.hasWeights && "66px",
+      `repeat(${formats.length}, ${cell}px)`,
+    ];
     this.element.style.setProperty("--pf-columns", columns.filter(Boolean).join(" "));
     this.draw();
   }
 
   draw() {
     const { table } = this;
-    const formats = table.formats.map((name) => ({ name, label: name, hint: `${name}: sort by it` }));
-    const weights = { name: "parameters", label: "weights", isNumber: true, hint: "the layer's parameters" };
-    const columns = [{ name: "layer", label: "layer" }, ...(this.hasWeights ? [weights] : []), ...formats];
+    const formats = table.formats.map((name) => ({
+      name,
+      label: name,
+      hint: `${name}: sort by it`,
+    }));
+    const weights = {
+      name: "parameters",
+      label: "weights",
+      isNumber: true,
+      hint: "the layer's parameters",
+    };
+    const columns = [
+      { name: "layer", label: "layer" },
+      ...(this.hasWeights ? [weights] : []),
+      ...formats,
+    ];
     this.element.setAttribute("aria-rowcount", String(this.rows.length + 1));
     this.element.setAttribute("aria-colcount", String(columns.length));
     this.head.show(columns, this.sorting, null);
@@ -144,13 +178,21 @@ export class HeatGrid {
     const { table } = this;
     const row = this.rows[index];
     const cells = table.formats.map((format, column) => this.formatCell(row, format, column));
-    const weights = h("div", { class: "pf-cell pf-number", role: "gridcell" }, readableCount(table.parameters[row]));
+    const weights = h(
+      "div",
+      { class: "pf-cell pf-number", role: "gridcell" },
+      readableCount(table.parameters[row]),
+    );
     fresh(element, nameCellOf(table, row), this.hasWeights ? weights : null, ...cells);
     element.dataset.index = String(index);
     element.setAttribute("aria-rowindex", String(index + 2));
-    element.classList.toggle("pf-chosen", table.layers[row] === this.selected && this.selected !== "");
+    element.classList.toggle(
+      "pf-chosen",
+      table.layers[row] === this.selected && this.selected !== "",
+    );
     const isHere = row === this.cursor.row;
-    if (isHere) this.element.setAttribute("aria-activedescendant", this.cellId(row, this.cursor.column));
+    if (isHere)
+      this.element.setAttribute("aria-activedescendant", this.cellId(row, this.cursor.column));
   }
 
   /** @param {number} row @param {string} format @param {number} column */
@@ -169,22 +211,31 @@ export class HeatGrid {
       isBarred && "pf-heat-barred",
       row === this.cursor.row && column === this.cursor.column && "pf-heat-cursor",
     ];
-    return h("div", {
-      class: looks.filter(Boolean).join(" "),
-      role: "gridcell",
-      id: this.cellId(row, column),
-      "data-column": column,
-      "aria-selected": String(isTaken),
-      "aria-disabled": isBarred ? "true" : null,
-      "aria-label": this.cellLabel(row, format),
-    }, this.hasNumbers || Number.isNaN(value) ? heatCellText(table.scale, value) : "");
+    return h(
+      "div",
+      {
+        class: looks.filter(Boolean).join(" "),
+        role: "gridcell",
+        id: this.cellId(row, column),
+        "data-column": column,
+        "aria-selected": String(isTaken),
+        "aria-disabled": isBarred ? "true" : null,
+        "aria-label": this.cellLabel(row, format),
+      },
+      this.hasNumbers || Number.isNaN(value) ? heatCellText(table.scale, value) : "",
+    );
   }
 
   /** @param {number} row @param {string} format */
   cellLabel(row, format) {
     const told = cellFigures(this.table, row, format).map(([value, name]) => `${name} ${value}`);
-    const remarks = [cellRemark(this.table, row, format), this.given.whyNot(this.table.layers[row], format)];
-    return [`${this.table.layers[row]} in ${format}`, ...told, ...remarks].filter(Boolean).join(", ");
+    const remarks = [
+      cellRemark(this.table, row, format),
+      this.given.whyNot(this.table.layers[row], format),
+    ];
+    return [`${this.table.layers[row]} in ${format}`, ...told, ...remarks]
+      .filter(Boolean)
+      .join(", ");
   }
 
   /** @param {number} row @param {number} column */
@@ -197,7 +248,10 @@ export class HeatGrid {
     const cell = /** @type {HTMLElement} */ (event.target).closest(".pf-heat-cell");
     const element = /** @type {HTMLElement | null} */ (cell?.closest(".pf-row") ?? null);
     if (!cell || !element) return null;
-    return { row: this.rows[Number(element.dataset.index)], column: Number(/** @type {HTMLElement} */ (cell).dataset.column) };
+    return {
+      row: this.rows[Number(element.dataset.index)],
+      column: Number(/** @type {HTMLElement} */ (cell).dataset.column),
+    };
   }
 
   /** @param {PointerEvent} event */
@@ -208,16 +262,24 @@ export class HeatGrid {
 
   /** @param {MouseEvent} event */
   onClick(event) {
-    const element = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (event.target).closest(".pf-row"));
+    const element = /** @type {HTMLElement | null} */ (
+      /** @type {HTMLElement} */ (event.target).closest(".pf-row")
+    );
     if (!element) return;
     const place = this.placeUnder(event);
-    this.cursor = place ?? { row: this.rows[Number(element.dataset.index)], column: this.cursor.column };
+    this.cursor = place ?? {
+      row: this.rows[Number(element.dataset.index)],
+      column: this.cursor.column,
+    };
     this.take(place);
   }
 
   /** @param {HeatPlace | null} place the layer alone where it is null */
   take(place) {
-    this.given.onChoose(this.table.layers[this.cursor.row], place ? this.table.formats[place.column] : "");
+    this.given.onChoose(
+      this.table.layers[this.cursor.row],
+      place ? this.table.formats[place.column] : "",
+    );
     this.refresh();
   }
 
@@ -232,10 +294,19 @@ export class HeatGrid {
   onKey(event) {
     if (!isPlainKey(event) || event.target !== this.element || !this.rows.length) return;
     const index = this.rows.indexOf(this.cursor.row);
-    const next = movedBy(event.key, index, this.rows.length, Math.max(1, Math.floor(this.window.height / HEAT_ROW) - 1));
+    const next = movedBy(
+      event.key,
+      index,
+      this.rows.length,
+      Math.max(1, Math.floor(this.window.height / HEAT_ROW) - 1),
+    );
     const across = ACROSS[event.key];
     if (next !== null) this.cursor = { ...this.cursor, row: this.rows[next] };
-    else if (across) this.cursor = { ...this.cursor, column: Math.max(0, Math.min(this.table.formats.length - 1, this.cursor.column + across)) };
+    else if (across)
+      this.cursor = {
+        ...this.cursor,
+        column: Math.max(0, Math.min(this.table.formats.length - 1, this.cursor.column + across)),
+      };
     else if ((event.key === "Enter" || event.key === " ") && index >= 0) this.take(this.cursor);
     else if (event.key === "Escape") this.given.onPoint(null, null);
     else return;
@@ -248,7 +319,10 @@ export class HeatGrid {
   reach() {
     this.window.reveal(this.rows.indexOf(this.cursor.row));
     this.refresh();
-    this.given.onPoint(this.cursor, document.getElementById(this.cellId(this.cursor.row, this.cursor.column)));
+    this.given.onPoint(
+      this.cursor,
+      document.getElementById(this.cellId(this.cursor.row, this.cursor.column)),
+    );
   }
 }
 
@@ -256,6 +330,19 @@ export class HeatGrid {
 function nameCellOf(table, row) {
   const path = table.layers[row];
   const cut = path.lastIndexOf(".") + 1;
-  const name = h("span", { class: "pf-text pf-path" }, h("span", { class: "pf-where" }, path.slice(0, cut)), h("span", {}, path.slice(cut)));
-  return h("div", { class: "pf-cell pf-is-layer", role: "rowheader", title: [path, table.kind[row], table.note[row]].filter(Boolean).join(" · ") }, name);
+  const name = h(
+    "span",
+    { class: "pf-text pf-path" },
+    h("span", { class: "pf-where" }, path.slice(0, cut)),
+    h("span", {}, path.slice(cut)),
+  );
+  return h(
+    "div",
+    {
+      class: "pf-cell pf-is-layer",
+      role: "rowheader",
+      title: [path, table.kind[row], table.note[row]].filter(Boolean).join(" · "),
+    },
+    name,
+  );
 }

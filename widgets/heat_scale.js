@@ -21,7 +21,10 @@ export function heatScale(values) {
   }
   if (!(most > 0)) return null;
   const top = roundedUp(most);
-  return { floor: Math.min(roundedDown(Math.max(least, top / WIDEST)), roundedDown(top / 10)), top };
+  return {
+    floor: Math.min(roundedDown(Math.max(least, top / WIDEST)), roundedDown(top / 10)),
+    top,
+  };
 }
 
 /**
@@ -42,10 +45,15 @@ export function heatShare(scale, value) {
 
 /** Powers of ten along a scale, as many as have room. @param {HeatScale} scale @param {number} [most] @returns {number[]} */
 export function heatTicks(scale, most = 5) {
-  const [first, last] = [Math.ceil(Math.log10(scale.floor) - 1e-9), Math.floor(Math.log10(scale.top) + 1e-9)];
+  const [first, last] = [
+    Math.ceil(Math.log10(scale.floor) - 1e-9),
+    Math.floor(Math.log10(scale.top) + 1e-9),
+  ];
   const every = Math.max(1, Math.ceil((last - first + 1) / most));
   const count = Math.floor((last - first) / every) + 1;
-  return Array.from({ length: Math.max(0, count) }, (_, place) => Number(`1e${first + place * every}`));
+  return Array.from({ length: Math.max(0, count) }, (_, place) =>
+    Number(`1e${first + place * every}`),
+  );
 }
 
 /** As short as a cell wants it: 0.0123 → "0.012", 0.000012 → "1.2e-5". @param {number} value */
@@ -54,7 +62,9 @@ export function heatText(value) {
   if (Math.abs(value) === Infinity) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
   const isPlain = size === 0 || (size >= 0.00995 && size < 999.5);
-  const text = isPlain ? String(Number(size.toPrecision(2))) : size.toExponential(1).replace("e+", "e").replace(".0e", "e");
+  const text = isPlain
+    ? String(Number(size.toPrecision(2)))
+    : size.toExponential(1).replace("e+", "e").replace(".0e", "e");
   return value < 0 ? `−${text}` : text;
 }
 

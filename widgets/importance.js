@@ -32,7 +32,12 @@ class ImportanceView {
     this.empty = h("p", { class: "pf-empty" });
     this.said = h("p", { class: "pf-note pf-importance-said", role: "status" });
     this.find = this.finder();
-    this.one = new ChannelChoice(host, model, (row, kept) => this.bars.tell(row, kept), this.isInBench ? TALL : LOW);
+    this.one = new ChannelChoice(
+      host,
+      model,
+      (row, kept) => this.bars.tell(row, kept),
+      this.isInBench ? TALL : LOW,
+    );
     this.bars = new KeptBars({
       onLayer: (layer) => this.host.select(layer),
       onLive: (threshold, kept) => this.one.tellAll(threshold, kept),
@@ -40,11 +45,39 @@ class ImportanceView {
     });
     this.heading = h("h3", {});
     this.group = new GroupCard((layer) => this.host.select(layer));
-    const left = h("div", { class: "pf-importance-one" }, this.heading, this.one.element, this.group.element);
-    const right = h("div", { class: "pf-importance-all" }, this.one.foretold.element, h("h3", {}, "All layers"), this.bars.element);
+    const left = h(
+      "div",
+      { class: "pf-importance-one" },
+      this.heading,
+      this.one.element,
+      this.group.element,
+    );
+    const right = h(
+      "div",
+      { class: "pf-importance-all" },
+      this.one.foretold.element,
+      h("h3", {}, "All layers"),
+      this.bars.element,
+    );
     this.both = h("div", { class: "pf-importance-both" }, left, right);
-    const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.line));
-    root.append(h("section", { class: "pf-view pf-importance", "aria-label": "importance of channels" }, head, this.empty, this.both, this.unit, this.cutBy, this.said, this.find));
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.line),
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-importance", "aria-label": "importance of channels" },
+        head,
+        this.empty,
+        this.both,
+        this.unit,
+        this.cutBy,
+        this.said,
+        this.find,
+      ),
+    );
     this.drawn = "";
     this.onChange = () => this.follow();
     for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
@@ -53,8 +86,18 @@ class ImportanceView {
 
   /** The button that has Python find it; there is none where there is no workbench. */
   finder() {
-    const onclick = () => this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
-    return h("button", { type: "button", class: "pf-button pf-heat-find", title: "about 20 seconds, in the background", onclick }, "Find the importance");
+    const onclick = () =>
+      this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button pf-heat-find",
+        title: "about 20 seconds, in the background",
+        onclick,
+      },
+      "Find the importance",
+    );
   }
 
   /** @param {any} data */
@@ -74,7 +117,8 @@ class ImportanceView {
   /** @param {string} layer */
   select(layer) {
     const isThere = this.table.place.has(layer);
-    if (isThere || !this.table.place.has(this.layer)) this.layer = isThere ? layer : this.firstLayer();
+    if (isThere || !this.table.place.has(this.layer))
+      this.layer = isThere ? layer : this.firstLayer();
     const row = this.table.place.get(this.layer) ?? -1;
     fresh(this.heading, this.layer, row >= 0 && h("small", {}, this.table.kind[row]));
     this.one.choose(this.layer);
@@ -91,7 +135,9 @@ class ImportanceView {
   /** The first whose channels can go, so that there is something to drag. */
   firstLayer() {
     const { layers, sorted, isAnswer } = this.table;
-    return layers.find((_, row) => sorted[row].value.length > 1 && !isAnswer[row]) ?? layers[0] ?? "";
+    return (
+      layers.find((_, row) => sorted[row].value.length > 1 && !isAnswer[row]) ?? layers[0] ?? ""
+    );
   }
 
   /** What goes together with the layer's channels, as far as somebody has looked. */
@@ -101,8 +147,16 @@ class ImportanceView {
     if (this.group.element.hidden) return;
     const places = coupling.made.get(this.layer) ?? [];
     const kept = cost ? widthsAfter(cost, removedShares(this.model, this.table, null)) : [];
-    if (places.length) this.group.show(places.map((place) => coupling.groups[place]), places.map((place) => kept[place]), this.layer);
-    else this.group.say("Its channels were in no group: nothing of it was seen to run, or it makes none.");
+    if (places.length)
+      this.group.show(
+        places.map((place) => coupling.groups[place]),
+        places.map((place) => kept[place]),
+        this.layer,
+      );
+    else
+      this.group.say(
+        "Its channels were in no group: nothing of it was seen to run, or it makes none.",
+      );
   }
 
   get isInBench() {
@@ -110,7 +164,10 @@ class ImportanceView {
   }
 
   get isBeingFound() {
-    return unserved(this.model).some((one) => one.do === "importance") || this.model.get("state")?.status === "weighing";
+    return (
+      unserved(this.model).some((one) => one.do === "importance") ||
+      this.model.get("state")?.status === "weighing"
+    );
   }
 
   /** Show what is chosen, and whether it is being looked for. */
@@ -125,9 +182,22 @@ class ImportanceView {
     this.drawn = key;
     fresh(this.cutBy, cutBy);
     this.cutBy.hidden = !cutBy;
-    fresh(this.said, this.isInBench || !isKnown ? "" : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.");
-    fresh(this.empty, isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at how much each channel matters.");
-    fresh(this.find, isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance");
+    fresh(
+      this.said,
+      this.isInBench || !isKnown
+        ? ""
+        : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.",
+    );
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at how much each channel matters.",
+    );
+    fresh(
+      this.find,
+      isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance",
+    );
     this.find.hidden = !this.isInBench;
     this.find.classList.toggle("pf-asked", isBeingFound);
     set(this.find, { "aria-disabled": String(isBeingFound) });

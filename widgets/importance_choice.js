@@ -7,8 +7,13 @@ import { canLose, keptAbove, keptByOne, thresholdKeeping } from "./importance_ta
 
 /** @param {any} model @param {ImportanceTable} table @returns {number[]} by row */
 export function keptChannels(model, table) {
-  const requests = /** @type {any[]} */ (unserved(model)).filter((one) => one.do === "keep" || one.do === "prune");
-  return requests.reduce((kept, request) => withRequest(table, kept, request), toldKept(model, table));
+  const requests = /** @type {any[]} */ (unserved(model)).filter(
+    (one) => one.do === "keep" || one.do === "prune",
+  );
+  return requests.reduce(
+    (kept, request) => withRequest(table, kept, request),
+    toldKept(model, table),
+  );
 }
 
 /**

@@ -27,7 +27,13 @@ export class ChannelChoice {
     /** Where each layer's line was put, which the number of channels alone does not say. @type {Map<number, number>} */
     this.own = new Map();
     this.live = seldom(LIVE_EVERY_MS, (told) => this.send(told));
-    this.chart = new ThresholdChart({ onLive: (threshold, kept) => this.tell(threshold, kept), onSettle: (threshold, kept) => this.settle(threshold, kept) }, height);
+    this.chart = new ThresholdChart(
+      {
+        onLive: (threshold, kept) => this.tell(threshold, kept),
+        onSettle: (threshold, kept) => this.settle(threshold, kept),
+      },
+      height,
+    );
     this.foretold = new ForetoldTable(model);
     /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
     this.cut = null;
@@ -87,7 +93,15 @@ export class ChannelChoice {
 
   draw() {
     const { row } = this;
-    const threshold = row < 0 ? 0 : thresholdOf(this.table, row, this.kept[row] ?? this.table.channels[row], this.own.get(row));
+    const threshold =
+      row < 0
+        ? 0
+        : thresholdOf(
+            this.table,
+            row,
+            this.kept[row] ?? this.table.channels[row],
+            this.own.get(row),
+          );
     this.chart.show(this.table, row, threshold);
   }
 
@@ -110,7 +124,11 @@ export class ChannelChoice {
     if (row < 0) return;
     this.own.set(row, threshold);
     this.onKept(row, kept);
-    this.end(this.isInBench ? { do: "prune", layer, ratio: removedRatio(this.table, row, kept), kept } : { do: "keep", layer, threshold, kept });
+    this.end(
+      this.isInBench
+        ? { do: "prune", layer, ratio: removedRatio(this.table, row, kept), kept }
+        : { do: "keep", layer, threshold, kept },
+    );
   }
 
   /** The gesture has ended: what was not yet told of the way does not matter any more. @param {{ do: string, [key: string]: any }} request */

@@ -15,12 +15,22 @@ const CHANNEL_MARGIN = { left: 34, right: 12, top: 8, bottom: 20 };
 export function channelFrame(width, height, { value, error }) {
   const reach = value.length ? value[0] + (Number.isNaN(error[0]) ? 0 : error[0]) : 1;
   const right = Math.max(CHANNEL_MARGIN.left + 20, width - CHANNEL_MARGIN.right);
-  return { left: CHANNEL_MARGIN.left, right, top: CHANNEL_MARGIN.top, bottom: height - CHANNEL_MARGIN.bottom, most: (reach || 1) * 1.06, count: value.length };
+  return {
+    left: CHANNEL_MARGIN.left,
+    right,
+    top: CHANNEL_MARGIN.top,
+    bottom: height - CHANNEL_MARGIN.bottom,
+    most: (reach || 1) * 1.06,
+    count: value.length,
+  };
 }
 
 /** The height of a value. @param {ChannelFrame} frame @param {number} value */
 export function heightAt(frame, value) {
-  return frame.bottom - (frame.bottom - frame.top) * Math.sqrt(clamped(value, 0, frame.most) / frame.most);
+  return (
+    frame.bottom -
+    (frame.bottom - frame.top) * Math.sqrt(clamped(value, 0, frame.most) / frame.most)
+  );
 }
 
 /** The value at a height; the other way round. @param {ChannelFrame} frame @param {number} y */
@@ -39,7 +49,10 @@ export function barsPath(frame, values) {
   const width = (frame.right - frame.left) / Math.max(1, frame.count);
   const gap = width >= 4 ? 1 : width >= 2.5 ? 0.5 : 0;
   return placesOf(frame)
-    .map(({ place, end }) => `M${r(leftOf(frame, place))} ${r(frame.bottom)}V${r(heightAt(frame, values[place]))}H${r(leftOf(frame, end) - gap)}V${r(frame.bottom)}Z`)
+    .map(
+      ({ place, end }) =>
+        `M${r(leftOf(frame, place))} ${r(frame.bottom)}V${r(heightAt(frame, values[place]))}H${r(leftOf(frame, end) - gap)}V${r(frame.bottom)}Z`,
+    )
     .join("");
 }
 
@@ -62,18 +75,27 @@ export function bandPath(frame, { value, error }) {
       const y = r(heightAt(frame, value[place] + sign * error[place]));
       return `${r(leftOf(frame, place))} ${y}L${r(leftOf(frame, end))} ${y}`;
     });
-  const under = side(-1).map((edge) => edge.split("L").reverse().join("L")).reverse();
+  const under = side(-1)
+    .map((edge) => edge.split("L").reverse().join("L"))
+    .reverse();
   return `M${[...side(1), ...under].join("L")}Z`;
 }
 
 /** Round values up the axis: 1 is the layer's mean. @param {ChannelFrame} frame @returns {number[]} */
 export function channelTicks(frame) {
-  const steps = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096].filter((value) => value <= frame.most);
+  const steps = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096].filter(
+    (value) => value <= frame.most,
+  );
   /** @type {number[]} */
   const kept = [];
   for (const value of [1, ...steps.filter((one) => one !== 1).reverse()]) {
     const y = heightAt(frame, value);
-    if (value <= frame.most && frame.bottom - y > 9 && kept.every((one) => Math.abs(heightAt(frame, one) - y) > 15)) kept.push(value);
+    if (
+      value <= frame.most &&
+      frame.bottom - y > 9 &&
+      kept.every((one) => Math.abs(heightAt(frame, one) - y) > 15)
+    )
+      kept.push(value);
   }
   return kept.sort((one, other) => one - other);
 }

@@ -15,7 +15,8 @@ import { float32s, int32s, spelledOut } from "./unpack.js";
 /** What the trait `data` holds; `{}` is an importance that is not yet there. @param {any} data @returns {ImportanceTable} */
 export function unpackedImportance(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
-  const numbers = (/** @type {string} */ name) => (data?.[name] ? int32s(data[name]) : new Int32Array());
+  const numbers = (/** @type {string} */ name) =>
+    data?.[name] ? int32s(data[name]) : new Int32Array();
   const isAnswer = numbers("is_answer");
   const sorted = sortedLayers(numbers("judged"), data?.value, data?.error);
   return {
@@ -80,18 +81,28 @@ export function countAbove(values, threshold) {
 export function importanceLine(table) {
   const on = table.examples ? `${table.examples} examples` : "";
   const stopped = table.isInterrupted ? "stopped early: what was found until then" : "";
-  return [`by ${table.method}`, on, table.machine, stopped, ...table.notes].filter(Boolean).join(" · ");
+  return [`by ${table.method}`, on, table.machine, stopped, ...table.notes]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** @param {Int32Array} counts @param {DataView} [value] @param {DataView} [error] @returns {SortedChannels[]} */
 function sortedLayers(counts, value, error) {
-  const [values, errors] = [value, error].map((view) => (view ? float32s(view) : new Float32Array()));
+  const [values, errors] = [value, error].map((view) =>
+    view ? float32s(view) : new Float32Array(),
+  );
   let start = 0;
   return [...counts].map((count) => {
     const [own, spread] = [values, errors].map((column) => column.subarray(start, start + count));
     start += count;
-    const channel = Uint32Array.from({ length: count }, (_, index) => index).sort((one, other) => own[other] - own[one] || one - other);
-    return { value: Float32Array.from(channel, (index) => own[index]), error: Float32Array.from(channel, (index) => spread[index]), channel };
+    const channel = Uint32Array.from({ length: count }, (_, index) => index).sort(
+      (one, other) => own[other] - own[one] || one - other,
+    );
+    return {
+      value: Float32Array.from(channel, (index) => own[index]),
+      error: Float32Array.from(channel, (index) => spread[index]),
+      channel,
+    };
   });
 }
 

@@ -29,9 +29,28 @@ export class KeptBars {
     /** @type {{ element: HTMLElement, bar: HTMLElement, count: HTMLElement, shown: number }[]} */
     this.rows = [];
     this.said = h("p", { class: "pf-channels-said" });
-    this.slider = /** @type {HTMLInputElement} */ (h("input", { type: "range", min: 0, max: STEPS, value: 0, class: "pf-kept-slider", "aria-label": "one threshold for all layers" }));
-    this.list = h("ul", { class: "pf-kept-list", role: "listbox", tabindex: "0", "aria-label": "share of channels kept, by layer" });
-    const label = h("label", { class: "pf-kept-label" }, h("span", {}, "one threshold for all layers"), this.slider);
+    this.slider = /** @type {HTMLInputElement} */ (
+      h("input", {
+        type: "range",
+        min: 0,
+        max: STEPS,
+        value: 0,
+        class: "pf-kept-slider",
+        "aria-label": "one threshold for all layers",
+      })
+    );
+    this.list = h("ul", {
+      class: "pf-kept-list",
+      role: "listbox",
+      tabindex: "0",
+      "aria-label": "share of channels kept, by layer",
+    });
+    const label = h(
+      "label",
+      { class: "pf-kept-label" },
+      h("span", {}, "one threshold for all layers"),
+      this.slider,
+    );
     this.element = h("div", { class: "pf-kept" }, this.said, label, this.list);
     this.listen();
   }
@@ -48,9 +67,12 @@ export class KeptBars {
   select(layer) {
     this.selected = layer;
     const at = this.table?.place.get(layer) ?? -1;
-    this.rows.forEach((row, index) => row.element.setAttribute("aria-selected", String(index === at)));
+    this.rows.forEach((row, index) =>
+      row.element.setAttribute("aria-selected", String(index === at)),
+    );
     set(this.list, { "aria-activedescendant": at >= 0 && `${this.id}-${at}` });
-    if (at >= 0) this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, KEPT_ROW, at);
+    if (at >= 0)
+      this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, KEPT_ROW, at);
   }
 
   /** Show another number for one layer, as its own threshold is dragged. @param {number} row @param {number} kept */
@@ -93,9 +115,25 @@ export class KeptBars {
     const cut = layer.lastIndexOf(".") + 1;
     const bar = h("i", {});
     const count = h("b", {});
-    const name = h("span", { class: "pf-path" }, h("span", { class: "pf-where" }, layer.slice(0, cut)), h("span", {}, layer.slice(cut)));
+    const name = h(
+      "span",
+      { class: "pf-path" },
+      h("span", { class: "pf-where" }, layer.slice(0, cut)),
+      h("span", {}, layer.slice(cut)),
+    );
     const look = this.table && canLose(this.table, row) ? "" : "pf-kept-fixed";
-    const element = h("li", { role: "option", id: `${this.id}-${row}`, class: look, title: [layer, note].filter(Boolean).join(": ") }, name, h("span", { class: "pf-kept-bar", "aria-hidden": "true" }, bar), count);
+    const element = h(
+      "li",
+      {
+        role: "option",
+        id: `${this.id}-${row}`,
+        class: look,
+        title: [layer, note].filter(Boolean).join(": "),
+      },
+      name,
+      h("span", { class: "pf-kept-bar", "aria-hidden": "true" }, bar),
+      count,
+    );
     return { element, bar, count, shown: -1 };
   }
 
@@ -112,8 +150,18 @@ export class KeptBars {
       row.bar.style.transform = `scaleX(${all ? row.shown / all : 0})`;
       fresh(row.count, `${row.shown}/${all}`);
     });
-    const [kept, all] = [this.kept, table.channels].map((counts) => [...counts].reduce((sum, one) => sum + one, 0));
-    fresh(this.said, h("b", {}, keptText(kept, all)), h("span", {}, ` · ${kept < all ? readablePercent(kept / all) : "100%"}${this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : ""}`));
+    const [kept, all] = [this.kept, table.channels].map((counts) =>
+      [...counts].reduce((sum, one) => sum + one, 0),
+    );
+    fresh(
+      this.said,
+      h("b", {}, keptText(kept, all)),
+      h(
+        "span",
+        {},
+        ` · ${kept < all ? readablePercent(kept / all) : "100%"}${this.isMoving ? ` · at ${thresholdText(this.threshold)} × each mean` : ""}`,
+      ),
+    );
     this.describe(kept, all);
   }
 
@@ -126,8 +174,14 @@ export class KeptBars {
 
   /** Where the slider stands for what is kept, however that came about. @param {ImportanceTable} table */
   stepOf(table) {
-    const free = table.layers.reduce((sum, _, row) => sum + (canLose(table, row) ? this.kept[row] : 0), 0);
-    const most = table.layers.reduce((sum, _, row) => sum + (canLose(table, row) ? table.channels[row] : 0), 0);
+    const free = table.layers.reduce(
+      (sum, _, row) => sum + (canLose(table, row) ? this.kept[row] : 0),
+      0,
+    );
+    const most = table.layers.reduce(
+      (sum, _, row) => sum + (canLose(table, row) ? table.channels[row] : 0),
+      0,
+    );
     return most ? Math.round(STEPS * (1 - free / most)) : 0;
   }
 

@@ -29,10 +29,18 @@ export class LayerGrid {
     this.edition = 0;
     this.isPassing = false;
     this.id = `pf-${Math.random().toString(36).slice(2)}`;
-    this.head = gridHead((column) => this.sort(column), () => this.foldAll());
+    this.head = gridHead(
+      (column) => this.sort(column),
+      () => this.foldAll(),
+    );
     this.heads = h("div", { class: "pf-heads", role: "rowgroup" }, this.head.element);
     this.body = h("div", { class: "pf-rows", role: "rowgroup" });
-    this.element = h("div", { class: "pf-layer-grid", role: "treegrid", tabindex: "0", "aria-label": "layers" }, this.heads, this.body);
+    this.element = h(
+      "div",
+      { class: "pf-layer-grid", role: "treegrid", tabindex: "0", "aria-label": "layers" },
+      this.heads,
+      this.body,
+    );
     this.window = this.openWindow();
     this.body.addEventListener("click", (event) => this.onClick(event));
     listenToKeys(this);
@@ -165,7 +173,12 @@ export class LayerGrid {
   /** @param {number} row */
   nameStyle(row) {
     const { isTree, query } = this.shown;
-    return { isTree, isClosed: this.shown.isClosed(row), words: wordsOf(query), onFold: (/** @type {number} */ one) => this.fold(one) };
+    return {
+      isTree,
+      isClosed: this.shown.isClosed(row),
+      words: wordsOf(query),
+      onFold: (/** @type {number} */ one) => this.fold(one),
+    };
   }
 
   /** Choose the columns that there is room for; whether there is any. */
@@ -176,7 +189,10 @@ export class LayerGrid {
     const [name, ...rest] = this.all();
     this.columns = [name, ...fittingColumns(rest, width, nameWidth)];
     const widths = this.columns.slice(1).map((column) => `${column.width}px`);
-    this.element.style.setProperty("--pf-columns", [`minmax(${nameWidth}px, 1fr)`, ...widths].join(" "));
+    this.element.style.setProperty(
+      "--pf-columns",
+      [`minmax(${nameWidth}px, 1fr)`, ...widths].join(" "),
+    );
     this.draw();
     return true;
   }
@@ -185,7 +201,11 @@ export class LayerGrid {
     const { rows, sorting, isTree, closed, table } = this.shown;
     this.element.setAttribute("aria-rowcount", String(rows.length + 1));
     this.element.setAttribute("aria-colcount", String(this.columns.length));
-    this.head.show(this.columns, sorting, isTree && table.layers.length ? (closed.size ? "open" : "fold") : null);
+    this.head.show(
+      this.columns,
+      sorting,
+      isTree && table.layers.length ? (closed.size ? "open" : "fold") : null,
+    );
     this.window.renew(rows.length);
     this.point();
     this.given.onShown(rows.length, table.layers.length);
@@ -207,7 +227,8 @@ export class LayerGrid {
   drawRow(element, index) {
     const { shown } = this;
     const row = shown.rows[index];
-    if (element.dataset.index !== String(index) && element.contains(document.activeElement)) this.element.focus({ preventScroll: true });
+    if (element.dataset.index !== String(index) && element.contains(document.activeElement))
+      this.element.focus({ preventScroll: true });
     drawCells(element, this.columns, shown.table, row, String(this.edition));
     placeRow(element, {
       id: `${this.id}-${index}`,
@@ -220,7 +241,9 @@ export class LayerGrid {
 
   /** Show which row is chosen, and nothing else. */
   mark() {
-    this.window.each((element, index) => chooseRow(element, this.shown.rows[index] === this.shown.cursor));
+    this.window.each((element, index) =>
+      chooseRow(element, this.shown.rows[index] === this.shown.cursor),
+    );
     this.point();
   }
 
@@ -235,7 +258,8 @@ export class LayerGrid {
     const target = /** @type {HTMLElement} */ (event.target);
     const element = /** @type {HTMLElement | null} */ (target.closest(".pf-row"));
     if (!element) return;
-    if (!rowControls(element).some((control) => control.contains(target))) this.element.focus({ preventScroll: true });
+    if (!rowControls(element).some((control) => control.contains(target)))
+      this.element.focus({ preventScroll: true });
     this.moveTo(Number(element.dataset.index), false);
   }
 }

@@ -41,10 +41,19 @@ function inTree(table, row, how) {
 function inList(path, words) {
   const cut = path.lastIndexOf(".") + 1;
   const where = h("span", { class: "pf-where" }, ...marked(path.slice(0, cut), words));
-  return [h("span", { class: "pf-text pf-path" }, where, h("span", {}, ...marked(path.slice(cut), words)))];
+  return [
+    h(
+      "span",
+      { class: "pf-text pf-path" },
+      where,
+      h("span", {}, ...marked(path.slice(cut), words)),
+    ),
+  ];
 }
 
 /** @param {string} text @param {string[]} words */
 function marked(text, words) {
-  return piecesOf(text, words).map((piece) => (piece.isHit ? h("mark", {}, piece.text) : piece.text));
+  return piecesOf(text, words).map((piece) =>
+    piece.isHit ? h("mark", {}, piece.text) : piece.text,
+  );
 }

@@ -56,11 +56,16 @@ export function chooseRow(element, isChosen) {
 
 /** What can be operated in a row. @param {Element} element @returns {HTMLElement[]} */
 export function rowControls(element) {
-  return [...element.querySelectorAll("select, button, input")].map((one) => /** @type {HTMLElement} */ (one));
+  return [...element.querySelectorAll("select, button, input")].map(
+    (one) => /** @type {HTMLElement} */ (one),
+  );
 }
 
 /** @param {Column} column @param {number} place */
 function emptyCell(column, place) {
   const role = place === 0 ? "rowheader" : "gridcell";
-  return h("div", { class: `pf-cell ${column.isNumber ? "pf-number" : ""} pf-is-${column.name}`, role });
+  return h("div", {
+    class: `pf-cell ${column.isNumber ? "pf-number" : ""} pf-is-${column.name}`,
+    role,
+  });
 }

@@ -32,7 +32,14 @@ export function layers(root, host) {
     onChange: (query) => grid.filter(query),
     onLeave: (isChosen) => (isChosen ? grid.enter() : grid.element.focus()),
   });
-  const box = h("section", { class: "pf-layers" }, h("div", { class: "pf-layers-head" }, title, field.element), grid.element, empty, note);
+  const box = h(
+    "section",
+    { class: "pf-layers" },
+    h("div", { class: "pf-layers-head" }, title, field.element),
+    grid.element,
+    empty,
+    note,
+  );
 
   /** @param {number} shown @param {number} all */
   function showCount(shown, all) {
@@ -52,8 +59,10 @@ export function layers(root, host) {
   /** Choose what was chosen elsewhere, once it is there. */
   function follow() {
     const { shown } = grid;
-    if (wanted === null || wanted === shown.chosen || (wanted && !shown.table.place.has(wanted))) return;
-    if (wanted && shown.query && !shown.rows.includes(Number(shown.table.place.get(wanted)))) field.clear();
+    if (wanted === null || wanted === shown.chosen || (wanted && !shown.table.place.has(wanted)))
+      return;
+    if (wanted && shown.query && !shown.rows.includes(Number(shown.table.place.get(wanted))))
+      field.clear();
     grid.choose(wanted || null);
   }
 

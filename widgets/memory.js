@@ -5,7 +5,14 @@ import { fresh, h, s, set } from "./dom.js";
 import { readableBytes, readablePercent, threeFigures } from "./format.js";
 import { aliveByGroup, eventAt, heldAt, memoryFrame, unpackedTimeline } from "./memory_layout.js";
 import { memoryMap } from "./memory_map.js";
-import { mapCell, memoryAreas, memoryCross, memoryGrid, memoryOfLayer, memoryPeak } from "./memory_marks.js";
+import {
+  mapCell,
+  memoryAreas,
+  memoryCross,
+  memoryGrid,
+  memoryOfLayer,
+  memoryPeak,
+} from "./memory_marks.js";
 
 /** @typedef {import("./memory_layout.js").Timeline} Timeline */
 /** @typedef {import("./memory_map.js").MapCell} MapCell */
@@ -39,7 +46,12 @@ class MemoryView {
     this.pointedCell = null;
     this.head = h("div", { class: "pf-view-head" });
     this.sentence = h("p", { class: "pf-reason" });
-    this.drawing = s("svg", { class: "pf-svg", role: "slider", tabindex: "0", "aria-label": "moment of the call" });
+    this.drawing = s("svg", {
+      class: "pf-svg",
+      role: "slider",
+      tabindex: "0",
+      "aria-label": "moment of the call",
+    });
     this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.card = new HoverCard(this.plot);
@@ -49,12 +61,26 @@ class MemoryView {
     this.mapCard = new HoverCard(this.mapPlot);
     this.legend = h("div", { class: "pf-legend", "aria-hidden": "true" });
     this.note = h("p", { class: "pf-note" });
-    const time = h("div", { class: "pf-memory-time" }, h("h3", {}, "alive beyond the weights"), this.plot, this.legend);
-    this.parts = h("div", { class: "pf-memory-parts" }, time, h("div", { class: "pf-memory-map" }, this.mapHead, this.mapPlot));
+    const time = h(
+      "div",
+      { class: "pf-memory-time" },
+      h("h3", {}, "alive beyond the weights"),
+      this.plot,
+      this.legend,
+    );
+    this.parts = h(
+      "div",
+      { class: "pf-memory-parts" },
+      time,
+      h("div", { class: "pf-memory-map" }, this.mapHead, this.mapPlot),
+    );
     const all = [this.head, this.sentence, this.parts, this.note];
     root.append(h("section", { class: "pf-view pf-memory-view", "aria-label": "memory" }, ...all));
     this.listen();
-    this.release = [onWidth(this.plot, (width) => this.drawTime(width)), onWidth(this.mapPlot, (width) => this.drawMap(width))];
+    this.release = [
+      onWidth(this.plot, (width) => this.drawTime(width)),
+      onWidth(this.mapPlot, (width) => this.drawMap(width)),
+    ];
   }
 
   listen() {
@@ -83,7 +109,12 @@ class MemoryView {
     fresh(this.sentence, this.data?.sentence ?? "No call has been watched yet.");
     fresh(this.note, this.data?.note ?? "");
     const key = (/** @type {string} */ name, /** @type {number} */ group) =>
-      h("span", { class: "pf-group-key" }, h("i", { class: `pf-group-${group}` }), name || "the model itself");
+      h(
+        "span",
+        { class: "pf-group-key" },
+        h("i", { class: `pf-group-${group}` }),
+        name || "the model itself",
+      );
     fresh(this.legend, ...(this.data?.groups ?? []).map(key));
     this.drawTime(this.plot.clientWidth);
     this.drawMap(this.mapPlot.clientWidth);
@@ -109,8 +140,18 @@ class MemoryView {
   drawTime(width) {
     if (!this.data || width <= 0) return;
     this.frame = memoryFrame(width, this.data);
-    set(this.drawing, { width, height: this.frame.height, viewBox: `0 0 ${width} ${this.frame.height}` });
-    fresh(this.drawing, memoryGrid(this.frame), memoryAreas(this.data, this.frame), memoryPeak(this.data, this.frame), this.overlay);
+    set(this.drawing, {
+      width,
+      height: this.frame.height,
+      viewBox: `0 0 ${width} ${this.frame.height}`,
+    });
+    fresh(
+      this.drawing,
+      memoryGrid(this.frame),
+      memoryAreas(this.data, this.frame),
+      memoryPeak(this.data, this.frame),
+      this.overlay,
+    );
     this.markTime();
   }
 
@@ -120,13 +161,27 @@ class MemoryView {
     const moment = this.moment();
     const parts = memoryMap(heldAt(this.data, moment), width, MAP_HEIGHT);
     this.cells = parts.flatMap((part) => part.cells);
-    this.boxes = this.cells.map((cell, index) => mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.told(cell).join(", ")));
-    const names = parts.map(({ kind, bytes, y }) =>
-      s("text", { x: 0, y: y + 13, class: "pf-map-part", "aria-hidden": "true" }, `${kind} ${readableBytes(bytes)}`),
+    this.boxes = this.cells.map((cell, index) =>
+      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.told(cell).join(", ")),
     );
-    const when = moment === this.data.peak ? "at the peak" : `after ${threeFigures(this.data.time[moment])} ms`;
+    const names = parts.map(({ kind, bytes, y }) =>
+      s(
+        "text",
+        { x: 0, y: y + 13, class: "pf-map-part", "aria-hidden": "true" },
+        `${kind} ${readableBytes(bytes)}`,
+      ),
+    );
+    const when =
+      moment === this.data.peak
+        ? "at the peak"
+        : `after ${threeFigures(this.data.time[moment])} ms`;
     fresh(this.mapHead, `alive ${when}`);
-    set(this.map, { width, height: MAP_HEIGHT, viewBox: `0 0 ${width} ${MAP_HEIGHT}`, "aria-label": `what is alive ${when}` });
+    set(this.map, {
+      width,
+      height: MAP_HEIGHT,
+      viewBox: `0 0 ${width} ${MAP_HEIGHT}`,
+      "aria-label": `what is alive ${when}`,
+    });
     fresh(this.map, ...names, ...this.boxes);
     this.pointedCell = null;
     this.markMap();
@@ -147,32 +202,50 @@ class MemoryView {
       "aria-valuemin": 0,
       "aria-valuemax": this.data.time.length - 1,
       "aria-valuenow": shown,
-      "aria-valuetext": [heading, line, ...figures.map(([bytes, name]) => `${name} ${bytes}`)].join(", "),
+      "aria-valuetext": [heading, line, ...figures.map(([bytes, name]) => `${name} ${bytes}`)].join(
+        ", ",
+      ),
     });
-    const spot = { x: this.frame.x(this.data.time[shown]), y: this.frame.y(this.data.alive[shown]) };
+    const spot = {
+      x: this.frame.x(this.data.time[shown]),
+      y: this.frame.y(this.data.alive[shown]),
+    };
     if (event !== null) this.card.show(spot, heading, line, figures);
     else this.card.hide();
   }
 
   markMap() {
     const isChosen = (/** @type {MapCell} */ { held }) =>
-      Boolean(this.selected) && (held.layer === this.selected || held.layer.startsWith(`${this.selected}.`));
-    this.boxes.forEach((box, index) => box.setAttribute("aria-selected", String(isChosen(this.cells[index]))));
+      Boolean(this.selected) &&
+      (held.layer === this.selected || held.layer.startsWith(`${this.selected}.`));
+    this.boxes.forEach((box, index) =>
+      box.setAttribute("aria-selected", String(isChosen(this.cells[index]))),
+    );
     const at = this.pointedCell ? this.cells.indexOf(this.pointedCell) : -1;
     set(this.map, { "aria-activedescendant": at >= 0 && `${this.id}-${at}` });
     this.boxes.forEach((box, index) => box.classList.toggle("pf-pointed-cell", index === at));
     if (!this.pointedCell) return this.mapCard.hide();
     const { held, box } = this.pointedCell;
     const spot = { x: box.x + box.width / 2, y: box.y + box.height / 2 };
-    this.mapCard.show(spot, this.nameOf(this.pointedCell), held.kind, this.figuresOf(this.pointedCell));
+    this.mapCard.show(
+      spot,
+      this.nameOf(this.pointedCell),
+      held.kind,
+      this.figuresOf(this.pointedCell),
+    );
   }
 
   /** @param {number} event @returns {[string, string, [string, string][]]} */
   toldOfMoment(event) {
     const data = /** @type {Timeline} */ (this.data);
     const [alive] = aliveByGroup(data, [event]);
-    const rows = data.groups.map((name, group) => ({ name: name || "the model itself", bytes: alive[group] }));
-    const figures = rows.filter((row) => row.bytes > 0).sort((one, other) => other.bytes - one.bytes);
+    const rows = data.groups.map((name, group) => ({
+      name: name || "the model itself",
+      bytes: alive[group],
+    }));
+    const figures = rows
+      .filter((row) => row.bytes > 0)
+      .sort((one, other) => other.bytes - one.bytes);
     const change = data.change[event];
     const layer = data.layers[data.layerOf[event]] || "the model itself";
     const did = `${layer} ${change < 0 ? "gives back" : "takes"} ${readableBytes(Math.abs(change))}`;
@@ -199,7 +272,11 @@ class MemoryView {
 
   /** @param {MapCell} cell @returns {string[]} */
   told(cell) {
-    return [this.nameOf(cell), cell.held.kind, ...this.figuresOf(cell).map(([value, name]) => `${value} ${name}`)];
+    return [
+      this.nameOf(cell),
+      cell.held.kind,
+      ...this.figuresOf(cell).map(([value, name]) => `${value} ${name}`),
+    ];
   }
 
   /** @param {number | null} event */
@@ -249,7 +326,8 @@ class MemoryView {
     const next = indexAfterKey(event.key, at, this.cells.length);
     if (event.key === "Escape") this.pointCell(null);
     else if (event.key === "Enter" || event.key === " ") this.choose(this.pointedCell);
-    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End") this.pointCell(this.cells[next] ?? null);
+    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End")
+      this.pointCell(this.cells[next] ?? null);
     else return;
     event.preventDefault();
   }
@@ -268,7 +346,8 @@ class MemoryView {
   cellUnder(event) {
     const place = this.map.getBoundingClientRect();
     const [x, y] = [event.clientX - place.left, event.clientY - place.top];
-    const isIn = (/** @type {MapCell} */ { box }) => x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
+    const isIn = (/** @type {MapCell} */ { box }) =>
+      x >= box.x && x < box.x + box.width && y >= box.y && y < box.y + box.height;
     return this.cells.find(isIn) ?? null;
   }
 }

@@ -38,7 +38,10 @@ export function unpackedTimeline(data) {
     layerOf: numbersOf(data.layer_index, 2, (view, at) => view.getUint16(at, true)),
     isWorkspace: numbersOf(data.is_workspace, 1, (view, at) => view.getUint8(at)).map(Boolean),
     alive,
-    peak: alive.reduce((best, bytes, event) => (best < 0 || bytes > alive[best] ? event : best), -1),
+    peak: alive.reduce(
+      (best, bytes, event) => (best < 0 || bytes > alive[best] ? event : best),
+      -1,
+    ),
   };
 }
 
@@ -48,17 +51,29 @@ export function unpackedTimeline(data) {
  */
 export function heldAt(timeline, event) {
   const { layers, groupOf } = timeline;
-  const weights = timeline.weights.map((bytes, index) => ({ layer: layers[index], kind: HELD_KINDS[0], bytes, group: groupOf[index] }));
+  const weights = timeline.weights.map((bytes, index) => ({
+    layer: layers[index],
+    kind: HELD_KINDS[0],
+    bytes,
+    group: groupOf[index],
+  }));
   /** @type {Map<string, Held>} */
   const own = new Map();
   for (let place = 0; place <= event; place++) {
     const index = timeline.layerOf[place];
     const kind = timeline.isWorkspace[place] ? "workspace" : "activations";
-    const held = own.get(`${kind} ${index}`) ?? { layer: layers[index], kind, bytes: 0, group: groupOf[index] };
+    const held = own.get(`${kind} ${index}`) ?? {
+      layer: layers[index],
+      kind,
+      bytes: 0,
+      group: groupOf[index],
+    };
     held.bytes += timeline.change[place];
     own.set(`${kind} ${index}`, held);
   }
-  return [...weights, ...own.values()].filter((held) => held.bytes > 0).sort((one, other) => other.bytes - one.bytes);
+  return [...weights, ...own.values()]
+    .filter((held) => held.bytes > 0)
+    .sort((one, other) => other.bytes - one.bytes);
 }
 
 /**
@@ -71,7 +86,8 @@ export function drawnEvents(timeline, pixels) {
   timeline.time.forEach((time, event) => {
     const pixel = Math.floor((time / (timeline.duration || 1)) * pixels);
     const other = kept.get(pixel);
-    if (other === undefined || timeline.alive[event] > timeline.alive[other]) kept.set(pixel, event);
+    if (other === undefined || timeline.alive[event] > timeline.alive[other])
+      kept.set(pixel, event);
   });
   return [...kept.values()];
 }
@@ -84,7 +100,8 @@ export function aliveByGroup(timeline, events) {
   const alive = timeline.groups.map(() => 0);
   let next = 0;
   return events.map((event) => {
-    for (; next <= event; next++) alive[timeline.groupOf[timeline.layerOf[next]]] += timeline.change[next];
+    for (; next <= event; next++)
+      alive[timeline.groupOf[timeline.layerOf[next]]] += timeline.change[next];
     return [...alive];
   });
 }
@@ -97,7 +114,8 @@ export function aliveOfLayer(timeline, events, layer) {
   const isIts = timeline.layers.map((one) => one === layer || one.startsWith(`${layer}.`));
   let [alive, next] = [0, 0];
   return events.map((event) => {
-    for (; next <= event; next++) alive += isIts[timeline.layerOf[next]] ? timeline.change[next] : 0;
+    for (; next <= event; next++)
+      alive += isIts[timeline.layerOf[next]] ? timeline.change[next] : 0;
     return alive;
   });
 }
@@ -174,6 +192,9 @@ function numbersOf(view, size, read) {
 function stepSpots(times, values, end, frame) {
   return values.flatMap((value, index) => {
     const y = frame.y(value).toFixed(1);
-    return [`${frame.x(times[index]).toFixed(1)} ${y}`, `${frame.x(times[index + 1] ?? end).toFixed(1)} ${y}`];
+    return [
+      `${frame.x(times[index]).toFixed(1)} ${y}`,
+      `${frame.x(times[index + 1] ?? end).toFixed(1)} ${y}`,
+    ];
   });
 }

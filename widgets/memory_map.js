@@ -18,13 +18,19 @@ const LOWEST_PART = 22;
  * @returns {MapPart[]}
  */
 export function memoryMap(held, width, height) {
-  const parts = HELD_KINDS.map((kind) => ({ kind, rows: held.filter((one) => one.kind === kind) })).filter((part) => part.rows.length);
+  const parts = HELD_KINDS.map((kind) => ({
+    kind,
+    rows: held.filter((one) => one.kind === kind),
+  })).filter((part) => part.rows.length);
   const sizes = parts.map((part) => part.rows.reduce((sum, one) => sum + one.bytes, 0));
   const heights = shares(sizes, height - MAP_HEADING * parts.length, LOWEST_PART);
   let y = 0;
   return parts.map(({ kind, rows }, index) => {
     const box = { x: 0, y: y + MAP_HEADING, width, height: heights[index] };
-    const cells = squarified(rows.map((one) => one.bytes), box).map((place, row) => ({ held: rows[row], box: place }));
+    const cells = squarified(
+      rows.map((one) => one.bytes),
+      box,
+    ).map((place, row) => ({ held: rows[row], box: place }));
     const part = { kind, bytes: sizes[index], y, cells };
     y += MAP_HEADING + heights[index];
     return part;
@@ -45,7 +51,11 @@ export function squarified(sizes, box) {
   for (let first = 0; first < areas.length; ) {
     const short = Math.min(rest.width, rest.height);
     let count = 1;
-    while (first + count < areas.length && worst(areas, first, count + 1, short) <= worst(areas, first, count, short)) count++;
+    while (
+      first + count < areas.length &&
+      worst(areas, first, count + 1, short) <= worst(areas, first, count, short)
+    )
+      count++;
     rest = layRow(areas.slice(first, first + count), rest, placed);
     first += count;
   }

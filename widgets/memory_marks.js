@@ -3,7 +3,13 @@
 import { s } from "./dom.js";
 import { readableBytes, threeFigures } from "./format.js";
 import { textWidth, withoutMiddle } from "./lettering.js";
-import { aliveByGroup, aliveOfLayer, drawnEvents, stackedPaths, stepPath } from "./memory_layout.js";
+import {
+  aliveByGroup,
+  aliveOfLayer,
+  drawnEvents,
+  stackedPaths,
+  stepPath,
+} from "./memory_layout.js";
 import { tickText } from "./scale.js";
 
 /** @typedef {import("./memory_layout.js").Timeline} Timeline */
@@ -15,13 +21,31 @@ const MAP_LETTER = 11;
 /** Lines of the grid with their values. @param {MemoryFrame} frame @returns {SVGElement} */
 export function memoryGrid(frame) {
   const up = frame.ticksY.flatMap((value) => [
-    s("line", { x1: frame.left, x2: frame.right, y1: frame.y(value), y2: frame.y(value), class: "pf-gridline" }),
-    s("text", { x: frame.left - 7, y: frame.y(value) + 4, class: "pf-tick pf-end" }, readableBytes(value)),
+    s("line", {
+      x1: frame.left,
+      x2: frame.right,
+      y1: frame.y(value),
+      y2: frame.y(value),
+      class: "pf-gridline",
+    }),
+    s(
+      "text",
+      { x: frame.left - 7, y: frame.y(value) + 4, class: "pf-tick pf-end" },
+      readableBytes(value),
+    ),
   ]);
   const across = frame.ticksX.map((value) =>
-    s("text", { x: frame.x(value), y: frame.bottom + 15, class: "pf-tick pf-middle" }, tickText(value)),
+    s(
+      "text",
+      { x: frame.x(value), y: frame.bottom + 15, class: "pf-tick pf-middle" },
+      tickText(value),
+    ),
   );
-  const name = s("text", { x: frame.right, y: frame.bottom + 30, class: "pf-tick pf-end" }, "ms into the call");
+  const name = s(
+    "text",
+    { x: frame.right, y: frame.bottom + 30, class: "pf-tick pf-end" },
+    "ms into the call",
+  );
   return s("g", { "aria-hidden": "true" }, ...up, ...across, name);
 }
 
@@ -48,7 +72,9 @@ export function memoryOfLayer(timeline, frame, layer) {
   const events = drawnEvents(timeline, frame.right - frame.left);
   const times = events.map((event) => timeline.time[event]);
   const bytes = aliveOfLayer(timeline, events, layer);
-  return bytes.some((one) => one > 0) ? s("path", { d: stepPath(times, bytes, timeline.duration, frame), class: "pf-memory-own" }) : null;
+  return bytes.some((one) => one > 0)
+    ? s("path", { d: stepPath(times, bytes, timeline.duration, frame), class: "pf-memory-own" })
+    : null;
 }
 
 /** The moment when most is alive, with its figures. @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement | null} */
@@ -62,7 +88,11 @@ export function memoryPeak(timeline, frame) {
     { "aria-hidden": "true" },
     s("line", { x1: x, x2: x, y1: y, y2: frame.bottom, class: "pf-memory-peak" }),
     s("circle", { cx: x, cy: y, r: 4, class: "pf-memory-top" }),
-    s("text", { x: x + (isLeft ? -8 : 8), y: y - 6, class: `pf-peak-name${isLeft ? " pf-end" : ""}` }, text),
+    s(
+      "text",
+      { x: x + (isLeft ? -8 : 8), y: y - 6, class: `pf-peak-name${isLeft ? " pf-end" : ""}` },
+      text,
+    ),
   );
 }
 
@@ -81,8 +111,20 @@ export function mapCell({ held, box }, id, name, told) {
   const inner = { width: Math.max(0, box.width - 1), height: Math.max(0, box.height - 1) };
   return s(
     "g",
-    { id, role: "option", "aria-label": told, "aria-selected": "false", class: `pf-map-cell pf-held-${held.kind}` },
-    s("rect", { x: box.x + 0.5, y: box.y + 0.5, ...inner, rx: 1.5, class: `pf-group-${held.group}` }),
+    {
+      id,
+      role: "option",
+      "aria-label": told,
+      "aria-selected": "false",
+      class: `pf-map-cell pf-held-${held.kind}`,
+    },
+    s("rect", {
+      x: box.x + 0.5,
+      y: box.y + 0.5,
+      ...inner,
+      rx: 1.5,
+      class: `pf-group-${held.group}`,
+    }),
     ...cellText(box, name, readableBytes(held.bytes)),
   );
 }
@@ -91,13 +133,21 @@ export function mapCell({ held, box }, id, name, told) {
 function cellText(box, name, bytes) {
   const letters = Math.floor((box.width - 10) / (0.6 * MAP_LETTER));
   if (letters < 5 || box.height < MAP_LETTER + 6) return [];
-  const first = s("text", { x: box.x + 5, y: box.y + 14, class: "pf-map-name" }, fittedName(name, letters));
+  const first = s(
+    "text",
+    { x: box.x + 5, y: box.y + 14, class: "pf-map-name" },
+    fittedName(name, letters),
+  );
   const hasRoom = box.height > 34 && textWidth(bytes, MAP_LETTER) < box.width - 8;
-  return hasRoom ? [first, s("text", { x: box.x + 5, y: box.y + 28, class: "pf-map-bytes" }, bytes)] : [first];
+  return hasRoom
+    ? [first, s("text", { x: box.x + 5, y: box.y + 28, class: "pf-map-bytes" }, bytes)]
+    : [first];
 }
 
 /** In little room only the end of a name, which tells layers apart. @param {string} name @param {number} letters */
 function fittedName(name, letters) {
   const all = [...name];
-  return letters < 18 && all.length > letters ? `…${all.slice(1 - letters).join("")}` : withoutMiddle(name, letters);
+  return letters < 18 && all.length > letters
+    ? `…${all.slice(1 - letters).join("")}`
+    : withoutMiddle(name, letters);
 }

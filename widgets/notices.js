@@ -19,8 +19,14 @@ export function benchNotices(onDismiss) {
       if (key === shown) return;
       shown = key;
       fresh(lost, isLost && h("p", { class: "pf-notice" }, sign(), h("span", {}, LOST)));
-      fresh(error, text && h("p", { class: "pf-notice" }, sign(), h("span", {}, text), dismissal(onDismiss)));
-      fresh(limit, refused && h("p", { class: "pf-notice" }, sign(), h("span", {}, `Refused: ${refused}`)));
+      fresh(
+        error,
+        text && h("p", { class: "pf-notice" }, sign(), h("span", {}, text), dismissal(onDismiss)),
+      );
+      fresh(
+        limit,
+        refused && h("p", { class: "pf-notice" }, sign(), h("span", {}, `Refused: ${refused}`)),
+      );
     },
   };
 }
@@ -52,14 +58,22 @@ function showText(box, text) {
   const rows = Math.min(12, text.split("\n").length);
   const given = { readonly: true, rows, spellcheck: "false", "aria-label": "the recipe as code" };
   const area = /** @type {HTMLTextAreaElement} */ (h("textarea", given, text));
-  fresh(box, area, dismissal(() => fresh(box), "close"));
+  fresh(
+    box,
+    area,
+    dismissal(() => fresh(box), "close"),
+  );
   area.focus();
   area.select();
 }
 
 /** @param {() => void} onclick @param {string} [label] */
 function dismissal(onclick, label = "dismiss") {
-  return h("button", { type: "button", class: "pf-dismiss", "aria-label": label, title: label, onclick }, "×");
+  return h(
+    "button",
+    { type: "button", class: "pf-dismiss", "aria-label": label, title: label, onclick },
+    "×",
+  );
 }
 
 function sign() {

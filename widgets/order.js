@@ -21,7 +21,10 @@ export function nextSorting(now, column, isNumber) {
  */
 export function sortedRows(rows, valueOf, isDown) {
   const keyed = rows.map((row) => ({ row, value: valueOf(row) }));
-  keyed.sort((one, other) => blanksLast(one.value, other.value) || (isDown ? -1 : 1) * ascending(one.value, other.value));
+  keyed.sort(
+    (one, other) =>
+      blanksLast(one.value, other.value) || (isDown ? -1 : 1) * ascending(one.value, other.value),
+  );
   return keyed.map((one) => one.row);
 }
 
@@ -42,8 +45,13 @@ export function isMatch(path, kind, words) {
  */
 export function piecesOf(text, words) {
   if (!words.length) return [{ text, isHit: false }];
-  const pattern = new RegExp(`(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`, "gi");
-  const pieces = text.split(pattern).map((piece, place) => ({ text: piece, isHit: place % 2 === 1 }));
+  const pattern = new RegExp(
+    `(${words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join("|")})`,
+    "gi",
+  );
+  const pieces = text
+    .split(pattern)
+    .map((piece, place) => ({ text: piece, isHit: place % 2 === 1 }));
   return pieces.filter((piece) => piece.text);
 }
 
@@ -54,9 +62,12 @@ export function piecesOf(text, words) {
  * @param {(row: number) => number | string} valueOf what it is sorted by @returns {number[]}
  */
 export function shownRows(table, wish, valueOf) {
-  if (!wish.query.trim() && !wish.sorting) return openRows(table.end, (row) => wish.closed.has(table.layers[row]));
+  if (!wish.query.trim() && !wish.sorting)
+    return openRows(table.end, (row) => wish.closed.has(table.layers[row]));
   const words = wordsOf(wish.query);
-  const rows = Array.from(table.layers.keys()).filter((row) => isMatch(table.layers[row], table.kind[row] ?? "", words));
+  const rows = Array.from(table.layers.keys()).filter((row) =>
+    isMatch(table.layers[row], table.kind[row] ?? "", words),
+  );
   return wish.sorting ? sortedRows(rows, valueOf, wish.sorting.isDown) : rows;
 }
 
@@ -73,5 +84,7 @@ function isBlank(value) {
 /** @param {number | string} one @param {number | string} other */
 function ascending(one, other) {
   if (isBlank(one)) return 0;
-  return typeof one === "number" && typeof other === "number" ? one - other : COLLATOR.compare(String(one), String(other));
+  return typeof one === "number" && typeof other === "number"
+    ? one - other
+    : COLLATOR.compare(String(one), String(other));
 }

@@ -42,7 +42,11 @@ export function decimalsFor(largest) {
 export function promiseOf(data) {
   const predicted = data.predicted?.saves_ms;
   if (predicted === null || predicted === undefined) return null;
-  return { predicted, achieved: data.before_ms - data.after_ms, basis: data.predicted?.basis ?? "" };
+  return {
+    predicted,
+    achieved: data.before_ms - data.after_ms,
+    basis: data.predicted?.basis ?? "",
+  };
 }
 
 /** What a row says of its layer's kind. @param {Pair} pair */

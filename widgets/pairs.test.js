@@ -2,7 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bandwidthText, binaryBytes, ceilingGroups, machineFacts } from "./hardware_facts.js";
-import { decimalsFor, kindsText, largestChanges, promiseOf, savedMs, signedChange } from "./pairs.js";
+import {
+  decimalsFor,
+  kindsText,
+  largestChanges,
+  promiseOf,
+  savedMs,
+  signedChange,
+} from "./pairs.js";
 import { stepCode, stepText, untopical, worthText } from "./steps.js";
 
 const ROWS = [
@@ -32,10 +39,18 @@ test("a change is signed, and nothing is 0", () => {
 });
 
 test("a promise is held against what came of it", () => {
-  const data = { before_ms: 10, after_ms: 7, rows: [], predicted: { saves_ms: 4, basis: "measured" } };
+  const data = {
+    before_ms: 10,
+    after_ms: 7,
+    rows: [],
+    predicted: { saves_ms: 4, basis: "measured" },
+  };
   assert.deepEqual(promiseOf(data), { predicted: 4, achieved: 3, basis: "measured" });
   assert.equal(promiseOf({ ...data, predicted: null }), null);
-  assert.equal(kindsText({ kind_before: "BatchNorm2d", kind_after: "Identity" }), "BatchNorm2d → Identity");
+  assert.equal(
+    kindsText({ kind_before: "BatchNorm2d", kind_after: "Identity" }),
+    "BatchNorm2d → Identity",
+  );
   assert.equal(kindsText({ kind_before: "Conv2d", kind_after: "Conv2d" }), "Conv2d");
 });
 
@@ -43,7 +58,10 @@ test("a step is told in words and written in Python", () => {
   const step = { precision: { default: "bf16", layers: { conv1: null }, exact: true } };
   assert.equal(stepText({ backend: { name: "onnxruntime" } }), "backend name=onnxruntime");
   assert.equal(stepText({ fold: {} }), "fold");
-  assert.equal(stepCode(step), '{"precision": {"default": "bf16", "layers": {"conv1": None}, "exact": True}}');
+  assert.equal(
+    stepCode(step),
+    '{"precision": {"default": "bf16", "layers": {"conv1": None}, "exact": True}}',
+  );
 });
 
 test("what a step is worth is told, also where it costs", () => {
@@ -54,7 +72,10 @@ test("what a step is worth is told, also where it costs", () => {
 
 test("a sentence does not repeat the topic before it", () => {
   assert.equal(untopical("Folding: 20 layers.", "folding"), "20 layers.");
-  assert.equal(untopical("A slow path: it moves little.", "slow path"), "A slow path: it moves little.");
+  assert.equal(
+    untopical("A slow path: it moves little.", "slow path"),
+    "A slow path: it moves little.",
+  );
   assert.equal(untopical("", "x"), "");
 });
 

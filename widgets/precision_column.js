@@ -30,7 +30,8 @@ export function precisionOf(state, layer, isLeaf) {
 /** @param {() => Expected} state @param {(layer: string, name: string) => void} onChoose @returns {Column} */
 function precisionColumn(state, onChoose) {
   /** @type {(table: import("./unpack.js").LayerTable, row: number) => PrecisionChoice | null} */
-  const choiceOf = (table, row) => precisionOf(state(), table.layers[row], !isBranch(table.end, row));
+  const choiceOf = (table, row) =>
+    precisionOf(state(), table.layers[row], !isBranch(table.end, row));
   return {
     name: "precision",
     label: "precision",
@@ -39,7 +40,8 @@ function precisionColumn(state, onChoose) {
     hint: "the number format that the layer computes in",
     value: (table, row) => choiceOf(table, row)?.value ?? "",
     key: (table, row) => JSON.stringify(choiceOf(table, row)),
-    draw: (cell, table, row) => drawPrecision(cell, table.layers[row], choiceOf(table, row), onChoose),
+    draw: (cell, table, row) =>
+      drawPrecision(cell, table.layers[row], choiceOf(table, row), onChoose),
   };
 }
 
@@ -63,14 +65,21 @@ function drawPrecision(cell, layer, choice, onChoose) {
  * @param {HTMLSelectElement} old @param {PrecisionChoice} choice
  */
 function isSameChoice(old, choice) {
-  return old.disabled === Boolean(choice.reason) && [...old.options].map((one) => one.value).join() === choice.choices.join();
+  return (
+    old.disabled === Boolean(choice.reason) &&
+    [...old.options].map((one) => one.value).join() === choice.choices.join()
+  );
 }
 
 /** @param {string} layer @param {PrecisionChoice} choice @param {(layer: string, name: string) => void} onChoose */
 function precisionSelect(layer, choice, onChoose) {
   const label = `precision of ${layer}${choice.reason ? `: ${choice.reason}` : ""}`;
-  const options = choice.choices.map((name) => h("option", { value: name }, name || (choice.reason ? "–" : "default")));
-  const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": label, disabled: Boolean(choice.reason) }, ...options));
+  const options = choice.choices.map((name) =>
+    h("option", { value: name }, name || (choice.reason ? "–" : "default")),
+  );
+  const select = /** @type {HTMLSelectElement} */ (
+    h("select", { "aria-label": label, disabled: Boolean(choice.reason) }, ...options)
+  );
   select.dataset.layer = layer;
   select.addEventListener("change", () => onChoose(layer, select.value));
   return select;

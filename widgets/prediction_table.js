@@ -19,7 +19,15 @@ export class PredictionTable {
     this.drawn = key;
     const heads = ["predicted", "achieved", "error"].map((name) => h("th", { scope: "col" }, name));
     const hint = rows.some((row) => row.achieved) ? "" : waiting;
-    fresh(this.element, h("thead", {}, h("tr", {}, h("td", { class: "pf-prediction-corner" }, this.corner), ...heads)), h("tbody", {}, ...rows.map((row) => predictionRow(row, hint))));
+    fresh(
+      this.element,
+      h(
+        "thead",
+        {},
+        h("tr", {}, h("td", { class: "pf-prediction-corner" }, this.corner), ...heads),
+      ),
+      h("tbody", {}, ...rows.map((row) => predictionRow(row, hint))),
+    );
   }
 }
 
@@ -34,9 +42,16 @@ export function errorText(ratio) {
 /** @param {PredictionRow} row @param {string} waiting */
 function predictionRow({ name, predicted, achieved, error, hint }, waiting) {
   const later = waiting && predicted && !achieved;
-  return h("tr", {},
+  return h(
+    "tr",
+    {},
     h("th", { scope: "row", title: hint }, name),
     h("td", {}, predicted || "–"),
-    h("td", { title: later && waiting, class: later && "pf-prediction-later" }, later ? "…" : achieved || "–"),
-    h("td", { class: "pf-prediction-error" }, error || "–"));
+    h(
+      "td",
+      { title: later && waiting, class: later && "pf-prediction-later" },
+      later ? "…" : achieved || "–",
+    ),
+    h("td", { class: "pf-prediction-error" }, error || "–"),
+  );
 }

@@ -15,13 +15,22 @@ export function recipe(root) {
       const steps = data?.steps ?? [];
       const head = h("div", { class: "pf-view-head" }, h("h2", {}, data?.title ?? ""));
       const list = h("ol", { class: "pf-recipe-steps" }, ...steps.map(recipeStep));
-      fresh(box, head, steps.length ? list : h("p", { class: "pf-empty" }, "No steps: the model as it is."));
+      fresh(
+        box,
+        head,
+        steps.length ? list : h("p", { class: "pf-empty" }, "No steps: the model as it is."),
+      );
     },
   };
 }
 
 /** @param {RecipeStep} step @param {number} index */
 function recipeStep(step, index) {
-  const chip = h("span", { class: "pf-recipe-chip", title: step.kind ?? "" }, h("small", {}, index + 1), step.label);
+  const chip = h(
+    "span",
+    { class: "pf-recipe-chip", title: step.kind ?? "" },
+    h("small", {}, index + 1),
+    step.label,
+  );
   return h("li", {}, chip, step.why ? h("span", { class: "pf-why" }, step.why) : null);
 }

@@ -3,8 +3,22 @@
 import { HoverCard, freshId, indexAfterKey, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
 import { readableMs, readablePercent } from "./format.js";
-import { markPath, nearestDot, plottedPoints, roofGflops, rooflineDots, rooflineFrame } from "./roofline_layout.js";
-import { dotMark, dotRing, headroom, rooflineGrid, rooflineLabels, rooflineRoofs } from "./roofline_marks.js";
+import {
+  markPath,
+  nearestDot,
+  plottedPoints,
+  roofGflops,
+  rooflineDots,
+  rooflineFrame,
+} from "./roofline_layout.js";
+import {
+  dotMark,
+  dotRing,
+  headroom,
+  rooflineGrid,
+  rooflineLabels,
+  rooflineRoofs,
+} from "./roofline_marks.js";
 import { roundedText } from "./scale.js";
 
 /** @typedef {import("./roofline_layout.js").Dot} Dot */
@@ -42,7 +56,14 @@ class RooflineView {
     this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.card = new HoverCard(this.plot);
-    root.append(h("section", { class: "pf-view pf-roofline", "aria-label": "roofline" }, this.head, this.plot));
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-roofline", "aria-label": "roofline" },
+        this.head,
+        this.plot,
+      ),
+    );
     this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -53,7 +74,9 @@ class RooflineView {
       onpointerleave: () => this.point(null),
       onclick: (event) => this.choose(this.under(/** @type {PointerEvent} */ (event))),
       onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
-      onfocus: () => this.drawing.matches(":focus-visible") && this.point(this.dotOf(this.selected) ?? this.dots[0]),
+      onfocus: () =>
+        this.drawing.matches(":focus-visible") &&
+        this.point(this.dotOf(this.selected) ?? this.dots[0]),
       onblur: () => this.point(null),
     });
   }
@@ -78,14 +101,30 @@ class RooflineView {
 
   /** @param {number} all how many points there are, those too small to draw counted in */
   showHead(all) {
-    if (!this.data) return fresh(this.head, h("p", { class: "pf-empty" }, "No layer has been placed under the roofs yet."));
+    if (!this.data)
+      return fresh(
+        this.head,
+        h("p", { class: "pf-empty" }, "No layer has been placed under the roofs yet."),
+      );
     const { workload, machine, ceiling, points } = this.data;
-    const threads = ceiling.threads ? `, ${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}` : "";
-    const title = workload ? h("h2", {}, `${workload} under the roofs of ${machine}${threads}`) : null;
+    const threads = ceiling.threads
+      ? `, ${ceiling.threads} thread${ceiling.threads === 1 ? "" : "s"}`
+      : "";
+    const title = workload
+      ? h("h2", {}, `${workload} under the roofs of ${machine}${threads}`)
+      : null;
     const rest = all - points.length;
-    const note = h("span", { class: "pf-note" }, `surface: time${rest > 0 ? `; ${rest} of the smallest left out` : ""}`);
+    const note = h(
+      "span",
+      { class: "pf-note" },
+      `surface: time${rest > 0 ? `; ${rest} of the smallest left out` : ""}`,
+    );
     const keys = BOUNDS.map((bound) => this.legendKey(bound)).filter(Boolean);
-    return fresh(this.head, title, points.length > 1 && h("div", { class: "pf-legend" }, "bound by ", ...keys, note));
+    return fresh(
+      this.head,
+      title,
+      points.length > 1 && h("div", { class: "pf-legend" }, "bound by ", ...keys, note),
+    );
   }
 
   /** A word of the legend, which takes its dots out and puts them back. @param {string} bound @returns {HTMLElement | null} */
@@ -114,9 +153,16 @@ class RooflineView {
     const { ceiling, points } = this.data;
     this.frame = rooflineFrame(width, points, ceiling);
     this.dots = rooflineDots(points, this.frame).filter((dot) => !this.hidden.has(dot.bound ?? ""));
-    this.marks = this.dots.map((dot, index) => dotMark(dot, `${this.id}-${index}`, this.told(dot).join(", ")));
+    this.marks = this.dots.map((dot, index) =>
+      dotMark(dot, `${this.id}-${index}`, this.told(dot).join(", ")),
+    );
     const label = `${this.dots.length} layers under the roofs, the costliest first; arrow keys go through them, Enter selects`;
-    set(this.drawing, { width, height: this.frame.height, viewBox: `0 0 ${width} ${this.frame.height}`, "aria-label": label });
+    set(this.drawing, {
+      width,
+      height: this.frame.height,
+      viewBox: `0 0 ${width} ${this.frame.height}`,
+      "aria-label": label,
+    });
     const names = rooflineLabels(this.dots, this.frame, ceiling);
     fresh(
       this.drawing,
@@ -133,14 +179,21 @@ class RooflineView {
   /** @returns {SVGElement | false} */
   emptyNote() {
     if (!this.frame || this.data?.points.length) return false;
-    const place = { x: this.frame.width / 2, y: this.frame.bottom - 14, class: "pf-tick pf-middle" };
+    const place = {
+      x: this.frame.width / 2,
+      y: this.frame.bottom - 14,
+      class: "pf-tick pf-middle",
+    };
     return s("text", place, "no layer that computes and moves bytes");
   }
 
   /** Rings, the way up to the roof and the card follow what is pointed at and what is selected; nothing else is drawn anew. */
   mark() {
     if (!this.frame || !this.data) return;
-    const [pointed, selected] = [this.dotOf(this.pointed), this.selected ? this.dotOf(this.selected) : undefined];
+    const [pointed, selected] = [
+      this.dotOf(this.pointed),
+      this.selected ? this.dotOf(this.selected) : undefined,
+    ];
     const shown = pointed ?? selected;
     fresh(
       this.overlay,
@@ -148,10 +201,18 @@ class RooflineView {
       selected && dotRing(selected, "pf-ring-selected"),
       pointed && dotRing(pointed, "pf-ring-pointed"),
     );
-    this.marks.forEach((mark, index) => mark.setAttribute("aria-selected", String(this.dots[index] === selected)));
+    this.marks.forEach((mark, index) =>
+      mark.setAttribute("aria-selected", String(this.dots[index] === selected)),
+    );
     const at = pointed ? this.dots.indexOf(pointed) : -1;
     set(this.drawing, { "aria-activedescendant": at >= 0 && `${this.id}-${at}` });
-    if (pointed) this.card.show(pointed, pointed.layer || "the model itself", this.kindOf(pointed), this.figures(pointed));
+    if (pointed)
+      this.card.show(
+        pointed,
+        pointed.layer || "the model itself",
+        this.kindOf(pointed),
+        this.figures(pointed),
+      );
     else this.card.hide();
   }
 
@@ -177,7 +238,8 @@ class RooflineView {
     const next = indexAfterKey(event.key, at, this.dots.length);
     if (event.key === "Escape") this.point(null);
     else if (event.key === "Enter" || event.key === " ") this.choose(this.dots[at]);
-    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End") this.point(this.dots[next]);
+    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End")
+      this.point(this.dots[next]);
     else return;
     event.preventDefault();
   }
@@ -214,6 +276,10 @@ class RooflineView {
 
   /** @param {Dot} dot @returns {string[]} */
   told(dot) {
-    return [dot.layer || "the model itself", this.kindOf(dot), ...this.figures(dot).map(([value, name]) => `${value} ${name}`)];
+    return [
+      dot.layer || "the model itself",
+      this.kindOf(dot),
+      ...this.figures(dot).map(([value, name]) => `${value} ${name}`),
+    ];
   }
 }

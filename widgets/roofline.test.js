@@ -1,23 +1,46 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { markPath, nearestDot, plottedPoints, roofGflops, rooflineDots, rooflineFrame, roofsOf } from "./roofline_layout.js";
+import {
+  markPath,
+  nearestDot,
+  plottedPoints,
+  roofGflops,
+  rooflineDots,
+  rooflineFrame,
+  roofsOf,
+} from "./roofline_layout.js";
 import { dotLabels, memoryName, roofNames } from "./roofline_names.js";
 import { overlap } from "./room.js";
 
-const CEILING = { threads: 2, fp32_gflops: 200, bf16_gflops: 400, fp16_gflops: null, int8_gops: 900, bandwidth_gbs: 50 };
+const CEILING = {
+  threads: 2,
+  fp32_gflops: 200,
+  bf16_gflops: 400,
+  fp16_gflops: null,
+  int8_gops: 900,
+  bandwidth_gbs: 50,
+};
 
 function point(layer, ms, intensity = 10, gflops = 100, bound = "compute") {
   return { layer, kind: "Conv2d", ms, intensity, gflops, bound };
 }
 
 test("points are ordered by time; those that nobody would see are left out", () => {
-  const points = [point("small", 0.0001), point("large", 10), point("middle", 2), point("silent", 3, 0, 0)];
+  const points = [
+    point("small", 0.0001),
+    point("large", 10),
+    point("middle", 2),
+    point("silent", 3, 0, 0),
+  ];
   assert.deepEqual(
     plottedPoints(points).map((one) => one.layer),
     ["large", "middle"],
   );
-  assert.equal(plottedPoints(Array.from({ length: 1000 }, (_, index) => point(String(index), 1))).length, 300);
+  assert.equal(
+    plottedPoints(Array.from({ length: 1000 }, (_, index) => point(String(index), 1))).length,
+    300,
+  );
   assert.deepEqual(plottedPoints([]), []);
 });
 
@@ -35,13 +58,20 @@ test("roofs that were not measured are not drawn; the highest comes first", () =
 });
 
 test("every dot and every roof lies inside the drawing, at each width", () => {
-  const points = [point("a", 5, 0.01, 0.02, "overhead"), point("b", 3, 500, 190), point("c", 1, 2, 130, "memory")];
+  const points = [
+    point("a", 5, 0.01, 0.02, "overhead"),
+    point("b", 3, 500, 190),
+    point("c", 1, 2, 130, "memory"),
+  ];
   for (const width of [200, 300, 360, 700, 1240, 1600]) {
     const frame = rooflineFrame(width, points, CEILING);
     for (const dot of rooflineDots(points, frame)) {
-      assert.ok(dot.x > frame.left && dot.x < frame.right && dot.y > frame.top && dot.y < frame.bottom);
+      assert.ok(
+        dot.x > frame.left && dot.x < frame.right && dot.y > frame.top && dot.y < frame.bottom,
+      );
     }
-    for (const roof of roofsOf(CEILING)) assert.ok(frame.y(roof.rate) > frame.top && frame.y(roof.rate) < frame.bottom);
+    for (const roof of roofsOf(CEILING))
+      assert.ok(frame.y(roof.rate) > frame.top && frame.y(roof.rate) < frame.bottom);
   }
 });
 
@@ -52,7 +82,11 @@ test("a roofline without points still has its roofs", () => {
 });
 
 test("a dot's surface is its share of the time", () => {
-  const points = [point("a", 4), point("b", 1), ...Array.from({ length: 30 }, (_, index) => point(`c${index}`, 1))];
+  const points = [
+    point("a", 4),
+    point("b", 1),
+    ...Array.from({ length: 30 }, (_, index) => point(`c${index}`, 1)),
+  ];
   const [large, small] = rooflineDots(points, rooflineFrame(1000, points, CEILING));
   assert.ok(Math.abs(large.radius / small.radius - 2) < 1e-9);
 });
@@ -76,9 +110,14 @@ test("labels cover neither each other nor the names of the roofs", () => {
     const frame = rooflineFrame(width, points, CEILING);
     const boxes = dotLabels(rooflineDots(points, frame), frame, CEILING).map((label) => label.box);
     assert.ok(boxes.length > 0);
-    for (const box of boxes) assert.ok(boxes.every((other) => other === box || !overlap(box, other)));
+    for (const box of boxes)
+      assert.ok(boxes.every((other) => other === box || !overlap(box, other)));
     const fp32 = roofNames(frame, CEILING).find((name) => name.isMain);
-    assert.ok(boxes.every((box) => !overlap(box, { x: frame.right - 60, y: fp32.y - 12, width: 60, height: 10 })));
+    assert.ok(
+      boxes.every(
+        (box) => !overlap(box, { x: frame.right - 60, y: fp32.y - 12, width: 60, height: 10 }),
+      ),
+    );
   }
 });
 

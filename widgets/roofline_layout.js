@@ -17,18 +17,34 @@ import { logScale, logTicks } from "./scale.js";
 const MOST_POINTS = 300;
 const A_PIECE = 0.0005; // of the time of all points; smaller ones would stretch the scale and be seen by nobody
 const SMALL_WIDTH = 440;
-const DIAMOND = [[0, -1.253], [1.253, 0], [0, 1.253], [-1.253, 0]];
+const DIAMOND = [
+  [0, -1.253],
+  [1.253, 0],
+  [0, 1.253],
+  [-1.253, 0],
+];
 /** In radii of the circle that has the same surface. @type {Record<string, number[][]>} */
 const CORNERS = {
-  memory: [[-0.886, -0.886], [0.886, -0.886], [0.886, 0.886], [-0.886, 0.886]],
-  overhead: [[0, -1.45], [1.29, 0.83], [-1.29, 0.83]],
+  memory: [
+    [-0.886, -0.886],
+    [0.886, -0.886],
+    [0.886, 0.886],
+    [-0.886, 0.886],
+  ],
+  overhead: [
+    [0, -1.45],
+    [1.29, 0.83],
+    [-1.29, 0.83],
+  ],
 };
 
 /** The points that matter, the costliest first. @param {Point[]} points @returns {Point[]} */
 export function plottedPoints(points) {
   const whole = points.reduce((sum, point) => sum + point.ms, 0);
   const ordered = [...points].sort((one, other) => other.ms - one.ms);
-  return ordered.slice(0, MOST_POINTS).filter((point) => point.ms >= A_PIECE * whole && point.intensity > 0 && point.gflops > 0);
+  return ordered
+    .slice(0, MOST_POINTS)
+    .filter((point) => point.ms >= A_PIECE * whole && point.intensity > 0 && point.gflops > 0);
 }
 
 /**
@@ -56,13 +72,21 @@ export function roofsOf(ceiling) {
  */
 export function rooflineFrame(width, points, ceiling) {
   const isSmall = width < SMALL_WIDTH;
-  const height = isSmall ? clamped(Math.round(width * 0.64), 190, 260) : clamped(Math.round(width * 0.48), 280, 480);
+  const height = isSmall
+    ? clamped(Math.round(width * 0.64), 190, 260)
+    : clamped(Math.round(width * 0.48), 280, 480);
   const [left, right, top, bottom] = [isSmall ? 40 : 52, width - 10, 20, height - 34];
   const ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs;
   const across = [...points.map((point) => point.intensity), ridge];
   const up = [...points.map((point) => point.gflops), ...roofsOf(ceiling).map((roof) => roof.rate)];
-  const [lowest, highest] = [Math.min(...across) / 2, Math.max(Math.max(...across) * 4, ridge * 10)];
-  const [floor, ceilingRate] = [Math.min(Math.min(...up) / 2, Math.max(...up) / 300), Math.max(...up) * 1.9];
+  const [lowest, highest] = [
+    Math.min(...across) / 2,
+    Math.max(Math.max(...across) * 4, ridge * 10),
+  ];
+  const [floor, ceilingRate] = [
+    Math.min(Math.min(...up) / 2, Math.max(...up) / 300),
+    Math.max(...up) * 1.9,
+  ];
   return {
     width,
     height,

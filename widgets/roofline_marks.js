@@ -13,15 +13,27 @@ import { tickText } from "./scale.js";
 export function rooflineGrid(frame) {
   const across = frame.ticksX.flatMap((value) => [
     line(frame.x(value), frame.top, frame.x(value), frame.bottom, "pf-gridline"),
-    s("text", { x: frame.x(value), y: frame.bottom + 14, class: "pf-tick pf-middle" }, tickText(value)),
+    s(
+      "text",
+      { x: frame.x(value), y: frame.bottom + 14, class: "pf-tick pf-middle" },
+      tickText(value),
+    ),
   ]);
   const up = frame.ticksY.flatMap((value) => [
     line(frame.left, frame.y(value), frame.right, frame.y(value), "pf-gridline"),
-    s("text", { x: frame.left - 6, y: frame.y(value) + 4, class: "pf-tick pf-end" }, tickText(value)),
+    s(
+      "text",
+      { x: frame.left - 6, y: frame.y(value) + 4, class: "pf-tick pf-end" },
+      tickText(value),
+    ),
   ]);
   const names = [
     s("text", { x: 2, y: 11, class: "pf-tick" }, "GFLOP/s"),
-    s("text", { x: frame.right, y: frame.bottom + 29, class: "pf-tick pf-end" }, "FLOP for each byte moved"),
+    s(
+      "text",
+      { x: frame.right, y: frame.bottom + 29, class: "pf-tick pf-end" },
+      "FLOP for each byte moved",
+    ),
   ];
   return s("g", { "aria-hidden": "true" }, ...across, ...up, ...names);
 }
@@ -32,11 +44,24 @@ export function rooflineGrid(frame) {
  */
 export function rooflineRoofs(frame, ceiling, dots) {
   const others = roofsOf(ceiling).filter((roof) => roof.name !== "fp32");
-  const lines = others.map((roof) => s("path", { d: otherRoofPath(frame, ceiling, roof.rate), class: "pf-roof-other" }));
-  const names = roofNames(frame, ceiling).map(({ text, y, isMain }) =>
-    s("text", { x: frame.right - 2, y: y - 4, class: `pf-roof-name pf-end${isMain ? " pf-strong" : ""}` }, text),
+  const lines = others.map((roof) =>
+    s("path", { d: otherRoofPath(frame, ceiling, roof.rate), class: "pf-roof-other" }),
   );
-  return s("g", { "aria-hidden": "true" }, ...lines, mainRoof(frame, ceiling), ...names, memoryLabel(frame, ceiling, dots));
+  const names = roofNames(frame, ceiling).map(({ text, y, isMain }) =>
+    s(
+      "text",
+      { x: frame.right - 2, y: y - 4, class: `pf-roof-name pf-end${isMain ? " pf-strong" : ""}` },
+      text,
+    ),
+  );
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    ...lines,
+    mainRoof(frame, ceiling),
+    ...names,
+    memoryLabel(frame, ceiling, dots),
+  );
 }
 
 /**
@@ -46,7 +71,11 @@ export function rooflineRoofs(frame, ceiling, dots) {
 export function rooflineLabels(dots, frame, ceiling) {
   const labels = dotLabels(dots, frame, ceiling).flatMap(({ text, box, leader }) => [
     leader && line(leader[0].x, leader[0].y, leader[1].x, leader[1].y, "pf-leader"),
-    s("text", { x: box.x + box.width / 2, y: box.y + LETTER, class: "pf-dot-name pf-middle" }, text),
+    s(
+      "text",
+      { x: box.x + box.width / 2, y: box.y + LETTER, class: "pf-dot-name pf-middle" },
+      text,
+    ),
   ]);
   return s("g", { "aria-hidden": "true" }, ...labels);
 }
@@ -117,5 +146,11 @@ function memoryLabel(frame, ceiling, dots) {
 
 /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} look @returns {SVGElement} */
 function line(x1, y1, x2, y2, look) {
-  return s("line", { x1: x1.toFixed(1), y1: y1.toFixed(1), x2: x2.toFixed(1), y2: y2.toFixed(1), class: look });
+  return s("line", {
+    x1: x1.toFixed(1),
+    y1: y1.toFixed(1),
+    x2: x2.toFixed(1),
+    y2: y2.toFixed(1),
+    class: look,
+  });
 }

@@ -65,7 +65,12 @@ function isUnderName(name, dot) {
   const [across, up] = [dot.x - name.x, name.y - dot.y];
   const along = across * Math.cos(name.angle) + up * Math.sin(name.angle);
   const above = up * Math.cos(name.angle) - across * Math.sin(name.angle);
-  return along > -dot.radius && along < name.length + dot.radius && above > -dot.radius && above < LETTER + 6 + dot.radius;
+  return (
+    along > -dot.radius &&
+    along < name.length + dot.radius &&
+    above > -dot.radius &&
+    above < LETTER + 6 + dot.radius
+  );
 }
 
 /** The first of those with the lowest cost. @template T @param {T[]} items @param {(item: T) => number} cost @returns {T} */
@@ -79,7 +84,12 @@ function leastBy(items, cost) {
  */
 export function dotLabels(dots, frame, ceiling) {
   if (frame.isSmall) return [];
-  const inside = { x: frame.left + 2, y: frame.top, width: frame.right - frame.left - 4, height: frame.bottom - frame.top - 2 };
+  const inside = {
+    x: frame.left + 2,
+    y: frame.top,
+    width: frame.right - frame.left - 4,
+    height: frame.bottom - frame.top - 2,
+  };
   const room = new Room(inside, takenBoxes(frame, ceiling, dots), roofSpots(frame, ceiling), dots);
   const whole = dots.reduce((sum, dot) => sum + dot.ms, 0) || 1;
   const heads = clusters(dots, 12).filter(({ index }) => dots[index].ms >= WORTH_NAMING * whole);

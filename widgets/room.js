@@ -89,7 +89,10 @@ export function distance(one, other) {
  * @param {Box} box @param {Spot} dot @param {number} radius @returns {[Spot, Spot] | null}
  */
 export function leaderOf(box, dot, radius) {
-  const near = { x: clamped(dot.x, box.x, box.x + box.width), y: clamped(dot.y, box.y, box.y + box.height) };
+  const near = {
+    x: clamped(dot.x, box.x, box.x + box.width),
+    y: clamped(dot.y, box.y, box.y + box.height),
+  };
   const length = distance(near, dot);
   if (length <= radius + 3) return null;
   const part = radius / length;

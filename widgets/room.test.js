@@ -72,7 +72,12 @@ test("a card stays inside its box, on the side where there is room", () => {
     { x: 150, y: 199 },
   ]) {
     const place = cardPlace(spot, card, box);
-    assert.ok(place.x >= 0 && place.x + card.width <= box.width && place.y >= 0 && place.y + card.height <= box.height);
+    assert.ok(
+      place.x >= 0 &&
+        place.x + card.width <= box.width &&
+        place.y >= 0 &&
+        place.y + card.height <= box.height,
+    );
   }
   assert.ok(cardPlace({ x: 290, y: 100 }, card, box).x < 200);
 });

@@ -10,7 +10,11 @@ export function roving(box, selector) {
   const stopAt = (button) => buttons().forEach((one) => (one.tabIndex = one === button ? 0 : -1));
   box.addEventListener("keydown", (event) => {
     const all = buttons();
-    const next = steppedBy(event.key, all.indexOf(/** @type {HTMLElement} */ (event.target)), all.length);
+    const next = steppedBy(
+      event.key,
+      all.indexOf(/** @type {HTMLElement} */ (event.target)),
+      all.length,
+    );
     if (next === null) return;
     event.preventDefault();
     event.stopPropagation();
@@ -24,6 +28,11 @@ export function roving(box, selector) {
 export function steppedBy(key, place, count) {
   if (place < 0) return null;
   /** @type {Record<string, number>} */
-  const target = { ArrowRight: (place + 1) % count, ArrowLeft: (place - 1 + count) % count, Home: 0, End: count - 1 };
+  const target = {
+    ArrowRight: (place + 1) % count,
+    ArrowLeft: (place - 1 + count) % count,
+    Home: 0,
+    End: count - 1,
+  };
   return key in target ? target[key] : null;
 }

@@ -7,7 +7,14 @@ import { fresh, h, set } from "./dom.js";
 import { heatLegend } from "./heat_cells.js";
 import { HeatGrid } from "./heat_grid.js";
 import { unserved } from "./host.js";
-import { cellFigures, cellRemark, predictedAt, quantityOf, sensitivityLine, unpackedSensitivity } from "./sensitivity_table.js";
+import {
+  cellFigures,
+  cellRemark,
+  predictedAt,
+  quantityOf,
+  sensitivityLine,
+  unpackedSensitivity,
+} from "./sensitivity_table.js";
 
 /** @param {HTMLElement} root @param {import("./host.js").Host} host @param {any} model @returns {import("./host.js").View} */
 export function sensitivity(root, host, model) {
@@ -35,29 +42,55 @@ class SensitivityView {
     this.chart = new AgreementChart({
       onLayer: (layer) => host.select(layer),
       onPoint: (dot, mark) => {
-        if (dot) this.tell(dot.row, dot.format, spotIn(this.both, mark, dot), "a click selects the layer");
+        if (dot)
+          this.tell(dot.row, dot.format, spotIn(this.both, mark, dot), "a click selects the layer");
         else this.card.hide();
       },
     });
     this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.said);
     this.both = h("div", { class: "pf-heat-both" }, this.maps, this.chart.element);
     this.card = new HoverCard(this.both);
-    const head = h("div", { class: "pf-view-head" }, h("div", { class: "pf-heat-titles" }, this.title, this.line), this.legend);
-    root.append(h("section", { class: "pf-view pf-sensitivity", "aria-label": "sensitivity" }, head, this.empty, this.both, this.find));
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.line),
+      this.legend,
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-sensitivity", "aria-label": "sensitivity" },
+        head,
+        this.empty,
+        this.both,
+        this.find,
+      ),
+    );
     this.listen();
   }
 
   /** The button that has Python find it; there is none where there is no workbench. */
   finder() {
-    const onclick = () => this.isInBench && !this.isBeingFound && this.host.ask({ do: "sensitivity" });
-    return h("button", { type: "button", class: "pf-button pf-heat-find", title: "about 20 seconds, in the background", onclick }, "Find the sensitivity");
+    const onclick = () =>
+      this.isInBench && !this.isBeingFound && this.host.ask({ do: "sensitivity" });
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button pf-heat-find",
+        title: "about 20 seconds, in the background",
+        onclick,
+      },
+      "Find the sensitivity",
+    );
   }
 
   listen() {
     /** @type {string} */
     this.drawn = "";
     this.onChange = () => this.follow();
-    for (const name of ["state", "requests", "served", "chosen"]) this.model.on(`change:${name}`, this.onChange);
+    for (const name of ["state", "requests", "served", "chosen"])
+      this.model.on(`change:${name}`, this.onChange);
     this.follow();
   }
 
@@ -82,7 +115,8 @@ class SensitivityView {
   }
 
   destroy() {
-    for (const name of ["state", "requests", "served", "chosen"]) this.model.off(`change:${name}`, this.onChange);
+    for (const name of ["state", "requests", "served", "chosen"])
+      this.model.off(`change:${name}`, this.onChange);
     this.grid.destroy();
     this.chart.destroy();
   }
@@ -92,21 +126,43 @@ class SensitivityView {
   }
 
   get isBeingFound() {
-    return unserved(this.model).some((one) => one.do === "sensitivity") || this.model.get("state")?.status === "sensing";
+    return (
+      unserved(this.model).some((one) => one.do === "sensitivity") ||
+      this.model.get("state")?.status === "sensing"
+    );
   }
 
   /** Show what is chosen, and whether it is being looked for; nothing where neither changed. */
   follow() {
     const { chosen, asked } = chosenFormats(this.model);
     const state = this.model.get("state");
-    const key = JSON.stringify([chosen, [...asked], this.isBeingFound, this.isInBench, this.table.isKnown, state?.cannot_in]);
+    const key = JSON.stringify([
+      chosen,
+      [...asked],
+      this.isBeingFound,
+      this.isInBench,
+      this.table.isKnown,
+      state?.cannot_in,
+    ]);
     if (key === this.drawn) return;
     this.drawn = key;
     this.grid.refresh();
     const count = Object.keys(chosen).filter((layer) => chosen[layer]).length;
     fresh(this.said, this.isInBench ? "" : aloneWords(count));
-    fresh(this.empty, this.isBeingFound ? "It is being found, in the background." : "Nobody has looked yet at what fewer bits would cost each layer.");
-    fresh(this.find, this.isBeingFound ? "being found …" : this.table.isKnown ? "Find it again" : "Find the sensitivity");
+    fresh(
+      this.empty,
+      this.isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at what fewer bits would cost each layer.",
+    );
+    fresh(
+      this.find,
+      this.isBeingFound
+        ? "being found …"
+        : this.table.isKnown
+          ? "Find it again"
+          : "Find the sensitivity",
+    );
     this.find.hidden = !this.isInBench;
     this.find.classList.toggle("pf-asked", this.isBeingFound);
     set(this.find, { "aria-disabled": String(this.isBeingFound) });
@@ -122,7 +178,8 @@ class SensitivityView {
   choose(layer, format) {
     this.host.select(layer);
     const row = this.table.place.get(layer) ?? -1;
-    if (!format || Number.isNaN(predictedAt(this.table, row, format)) || this.whyNot(layer, format)) return;
+    if (!format || Number.isNaN(predictedAt(this.table, row, format)) || this.whyNot(layer, format))
+      return;
     const isTaken = chosenFormats(this.model).chosen[layer] === format;
     this.host.ask({ do: "precision", layer, name: isTaken ? "" : format });
   }
@@ -137,16 +194,22 @@ class SensitivityView {
   /** What a click on a cell does. @param {import("./heat_grid.js").HeatPlace} place */
   clickWords({ row, column }) {
     const [layer, format] = [this.table.layers[row], this.table.formats[column]];
-    const barred = Number.isNaN(predictedAt(this.table, row, format)) ? "nobody knows what it costs" : this.whyNot(layer, format);
+    const barred = Number.isNaN(predictedAt(this.table, row, format))
+      ? "nobody knows what it costs"
+      : this.whyNot(layer, format);
     if (barred) return `cannot be chosen: ${barred}`;
-    return chosenFormats(this.model).chosen[layer] === format ? "chosen; a click gives it up" : "a click chooses it";
+    return chosenFormats(this.model).chosen[layer] === format
+      ? "chosen; a click gives it up"
+      : "a click chooses it";
   }
 
   /** @param {number} row @param {number} column @param {{ x: number, y: number }} spot @param {string} does what a click does */
   tell(row, column, spot, does) {
     const { table } = this;
     const [layer, format] = [table.layers[row], table.formats[column]];
-    const line = [`${format} in ${table.kind[row]}`, cellRemark(table, row, format)].filter(Boolean).join(" · ");
+    const line = [`${format} in ${table.kind[row]}`, cellRemark(table, row, format)]
+      .filter(Boolean)
+      .join(" · ");
     this.card.show(spot, layer, line, [...cellFigures(table, row, format), ["", does]]);
   }
 }

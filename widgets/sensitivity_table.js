@@ -58,9 +58,16 @@ export function quantityOf(table) {
 
 /** How it was found, in a line. @param {SensitivityTable} table */
 export function sensitivityLine(table) {
-  const how = table.method === "ablation" ? "measured layer by layer" : `predicted by ${table.method}`;
+  const how =
+    table.method === "ablation" ? "measured layer by layer" : `predicted by ${table.method}`;
   const parts = [`${quantityOf(table)}, ${how}`, `${table.examples} examples`, table.machine];
-  return [...parts, table.isInterrupted && "stopped early: what was found until then", ...table.notes].filter(Boolean).join(" · ");
+  return [
+    ...parts,
+    table.isInterrupted && "stopped early: what was found until then",
+    ...table.notes,
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /**
@@ -68,12 +75,21 @@ export function sensitivityLine(table) {
  * @param {SensitivityTable} table @param {number} row @param {string} format @returns {[string, string][]}
  */
 export function cellFigures(table, row, format) {
-  const [value, error] = [predictedAt(table, row, format), table.predicted[format]?.error[row] ?? NaN];
-  const [measured, spread] = [measuredAt(table, row, format), table.measured[format]?.error[row] ?? NaN];
+  const [value, error] = [
+    predictedAt(table, row, format),
+    table.predicted[format]?.error[row] ?? NaN,
+  ];
+  const [measured, spread] = [
+    measuredAt(table, row, format),
+    table.measured[format]?.error[row] ?? NaN,
+  ];
   const isMeasuredApart = !Number.isNaN(measured) && table.method !== "ablation";
   /** @type {([string, string] | false)[]} */
   const figures = [
-    !Number.isNaN(value) && [estimateText(value, error), table.method === "ablation" ? "measured" : "predicted"],
+    !Number.isNaN(value) && [
+      estimateText(value, error),
+      table.method === "ablation" ? "measured" : "predicted",
+    ],
     isMeasuredApart && [estimateText(measured, spread), "measured"],
     [readableCount(table.parameters[row]), "parameters"],
   ];
@@ -82,15 +98,25 @@ export function cellFigures(table, row, format) {
 
 /** What has to be said about a cell's number; "" where it speaks for itself. @param {SensitivityTable} table @param {number} row @param {string} format */
 export function cellRemark(table, row, format) {
-  const [value, error] = [predictedAt(table, row, format), table.predicted[format]?.error[row] ?? NaN];
+  const [value, error] = [
+    predictedAt(table, row, format),
+    table.predicted[format]?.error[row] ?? NaN,
+  ];
   if (Number.isNaN(value)) return table.note[row] || "not looked at in this format";
-  if (value < 0 && table.unit === "loss") return `the loss falls${Math.abs(value) <= error ? ", within the standard error" : ""}`;
-  if (table.scale && value < table.scale.floor) return `below the scale, which begins at ${estimateText(table.scale.floor, NaN)}`;
+  if (value < 0 && table.unit === "loss")
+    return `the loss falls${Math.abs(value) <= error ? ", within the standard error" : ""}`;
+  if (table.scale && value < table.scale.floor)
+    return `below the scale, which begins at ${estimateText(table.scale.floor, NaN)}`;
   return value <= error ? "not told apart from 0 by its standard error" : "";
 }
 
 /** @param {Record<string, { value: DataView, error: DataView }> | undefined} packed @returns {Record<string, Estimates>} */
 function estimatesOf(packed) {
   const formats = Object.entries(packed ?? {});
-  return Object.fromEntries(formats.map(([name, one]) => [name, { value: float32s(one.value), error: float32s(one.error) }]));
+  return Object.fromEntries(
+    formats.map(([name, one]) => [
+      name,
+      { value: float32s(one.value), error: float32s(one.error) },
+    ]),
+  );
 }

@@ -3,7 +3,14 @@
 import { freshId, indexAfterKey } from "./chart.js";
 import { fresh, h, set } from "./dom.js";
 import { readableMs } from "./format.js";
-import { signedChange, decimalsFor, kindsText, largestChanges, promiseOf, savedMs } from "./pairs.js";
+import {
+  signedChange,
+  decimalsFor,
+  kindsText,
+  largestChanges,
+  promiseOf,
+  savedMs,
+} from "./pairs.js";
 
 /** @typedef {import("./pairs.js").Pair} Pair */
 /** @typedef {import("./pairs.js").SideBySideData} SideBySideData */
@@ -31,14 +38,25 @@ class SideBySideView {
     this.foot = h("tfoot", { role: "rowgroup" });
     this.table = h(
       "table",
-      { role: "grid", class: "pf-table pf-pairs", tabindex: "0", "aria-label": "layers that changed most" },
+      {
+        role: "grid",
+        class: "pf-table pf-pairs",
+        tabindex: "0",
+        "aria-label": "layers that changed most",
+      },
       pairsHead(),
       this.body,
       this.foot,
     );
     this.more = h("button", { class: "pf-more", onclick: () => this.toggle() });
     root.append(
-      h("section", { class: "pf-view pf-side-by-side", "aria-label": "side by side" }, this.head, this.table, this.more),
+      h(
+        "section",
+        { class: "pf-view pf-side-by-side", "aria-label": "side by side" },
+        this.head,
+        this.table,
+        this.more,
+      ),
     );
     set(this.table, { onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)) });
   }
@@ -47,17 +65,33 @@ class SideBySideView {
   show(data) {
     this.data = data?.rows ? data : null;
     this.table.hidden = this.more.hidden = !this.data;
-    if (!this.data) return void fresh(this.head, h("p", { class: "pf-empty" }, "Nothing has been put side by side yet."));
-    const { shown, rest } = largestChanges(this.data.rows, this.isWhole ? this.data.rows.length : FIRST_SHOWN);
+    if (!this.data)
+      return void fresh(
+        this.head,
+        h("p", { class: "pf-empty" }, "Nothing has been put side by side yet."),
+      );
+    const { shown, rest } = largestChanges(
+      this.data.rows,
+      this.isWhole ? this.data.rows.length : FIRST_SHOWN,
+    );
     this.shown = shown;
-    const widest = Math.max(...shown.map((pair) => Math.max(pair.before_ms ?? 0, pair.after_ms ?? 0)), 0) || 1;
+    const widest =
+      Math.max(...shown.map((pair) => Math.max(pair.before_ms ?? 0, pair.after_ms ?? 0)), 0) || 1;
     const places = decimalsFor(widest);
     fresh(this.head, h("h2", {}, this.data.title ?? ""), promiseLine(this.data));
-    fresh(this.body, ...(shown.length ? shown.map((pair, index) => this.row(pair, index, widest, places)) : [noChangeRow()]));
+    fresh(
+      this.body,
+      ...(shown.length
+        ? shown.map((pair, index) => this.row(pair, index, widest, places))
+        : [noChangeRow()]),
+    );
     fresh(this.foot, rest && restRow(rest, places));
     const changed = this.data.rows.filter((pair) => savedMs(pair) !== 0).length;
     this.more.hidden = changed <= FIRST_SHOWN;
-    fresh(this.more, this.isWhole ? `show the ${FIRST_SHOWN} largest` : `show all ${changed} that changed`);
+    fresh(
+      this.more,
+      this.isWhole ? `show the ${FIRST_SHOWN} largest` : `show all ${changed} that changed`,
+    );
     this.mark();
   }
 
@@ -87,12 +121,24 @@ class SideBySideView {
       figure(pair.after_ms, places, "after"),
       h(
         "td",
-        { role: "gridcell", class: `pf-value pf-delta ${saved > 0 ? "pf-is-good" : "pf-is-bad"}`, "data-name": "change" },
+        {
+          role: "gridcell",
+          class: `pf-value pf-delta ${saved > 0 ? "pf-is-good" : "pf-is-bad"}`,
+          "data-name": "change",
+        },
         signedChange(saved, places),
       ),
-      h("td", { role: "gridcell", class: "pf-pair-note" }, pair.note || (saved > 0 ? "faster" : "slower")),
+      h(
+        "td",
+        { role: "gridcell", class: "pf-pair-note" },
+        pair.note || (saved > 0 ? "faster" : "slower"),
+      ),
     ];
-    return h("tr", { role: "row", id: `${this.id}-${index}`, onclick: () => this.choose(index) }, ...cells);
+    return h(
+      "tr",
+      { role: "row", id: `${this.id}-${index}`, onclick: () => this.choose(index) },
+      ...cells,
+    );
   }
 
   /** @param {number} index */
@@ -105,7 +151,9 @@ class SideBySideView {
 
   mark() {
     const at = this.selected ? this.shown.findIndex((pair) => pair.layer === this.selected) : -1;
-    [...this.body.children].forEach((row, index) => row.setAttribute("aria-selected", String(index === at)));
+    [...this.body.children].forEach((row, index) =>
+      row.setAttribute("aria-selected", String(index === at)),
+    );
     set(this.table, { "aria-activedescendant": at >= 0 && `${this.id}-${at}` });
   }
 
@@ -121,15 +169,30 @@ class SideBySideView {
 }
 
 function pairsHead() {
-  const chart = h("th", { role: "columnheader", scope: "col", class: "pf-chart" }, "self time: ring before, dot after");
+  const chart = h(
+    "th",
+    { role: "columnheader", scope: "col", class: "pf-chart" },
+    "self time: ring before, dot after",
+  );
   const names = ["before ms", "after ms", "change ms"].map((name) =>
     h("th", { role: "columnheader", scope: "col", class: "pf-value" }, name),
   );
-  const first = h("th", { role: "columnheader", scope: "col", class: "pf-names" }, "largest changes");
+  const first = h(
+    "th",
+    { role: "columnheader", scope: "col", class: "pf-names" },
+    "largest changes",
+  );
   return h(
     "thead",
     { role: "rowgroup" },
-    h("tr", { role: "row" }, first, chart, ...names, h("th", { role: "columnheader", scope: "col" }, "")),
+    h(
+      "tr",
+      { role: "row" },
+      first,
+      chart,
+      ...names,
+      h("th", { role: "columnheader", scope: "col" }, ""),
+    ),
   );
 }
 
@@ -138,14 +201,24 @@ function promiseLine(data) {
   const promise = promiseOf(data);
   if (!promise) return null;
   const most = Math.max(Math.abs(promise.predicted), Math.abs(promise.achieved)) || 1;
-  const part = (/** @type {string} */ name, /** @type {number} */ saved, /** @type {string} */ look) => {
+  const part = (
+    /** @type {string} */ name,
+    /** @type {number} */ saved,
+    /** @type {string} */ look,
+  ) => {
     const bar = h(
       "span",
       { class: "pf-promise-bar", "aria-hidden": "true" },
       h("span", { class: look, style: `width: ${((100 * Math.abs(saved)) / most).toFixed(1)}%` }),
     );
     const sign = saved > 0 ? "−" : saved < 0 ? "+" : "";
-    return h("div", {}, h("span", {}, name), bar, h("b", {}, `${sign}${readableMs(Math.abs(saved))} ms`));
+    return h(
+      "div",
+      {},
+      h("span", {}, name),
+      bar,
+      h("b", {}, `${sign}${readableMs(Math.abs(saved))} ms`),
+    );
   };
   const name = `predicted${promise.basis ? ` (${promise.basis})` : ""}`;
   return h(
@@ -164,14 +237,24 @@ function dumbbell(pair, widest) {
     class: `pf-link ${look}`,
     style: `left: ${Math.min(before, after).toFixed(2)}%; width: ${Math.abs(before - after).toFixed(2)}%`,
   });
-  const ring = pair.before_ms === null ? null : h("span", { class: `pf-ring ${look}`, style: `left: ${before.toFixed(2)}%` });
-  const dot = pair.after_ms === null ? null : h("span", { class: `pf-ball ${look}`, style: `left: ${after.toFixed(2)}%` });
+  const ring =
+    pair.before_ms === null
+      ? null
+      : h("span", { class: `pf-ring ${look}`, style: `left: ${before.toFixed(2)}%` });
+  const dot =
+    pair.after_ms === null
+      ? null
+      : h("span", { class: `pf-ball ${look}`, style: `left: ${after.toFixed(2)}%` });
   return h("span", { class: "pf-axis", "aria-hidden": "true" }, line, ring, dot);
 }
 
 /** @param {number | null} ms @param {number} places @param {string} name */
 function figure(ms, places, name) {
-  return h("td", { role: "gridcell", class: "pf-value", "data-name": name }, ms === null ? "–" : ms.toFixed(places));
+  return h(
+    "td",
+    { role: "gridcell", class: "pf-value", "data-name": name },
+    ms === null ? "–" : ms.toFixed(places),
+  );
 }
 
 /** @param {{ count: number, before_ms: number, after_ms: number }} rest @param {number} places */
@@ -193,5 +276,9 @@ function restRow(rest, places) {
 }
 
 function noChangeRow() {
-  return h("tr", { role: "row" }, h("td", { role: "gridcell", colspan: 6, class: "pf-empty" }, "No layer's time changed."));
+  return h(
+    "tr",
+    { role: "row" },
+    h("td", { role: "gridcell", colspan: 6, class: "pf-empty" }, "No layer's time changed."),
+  );
 }

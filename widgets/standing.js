@@ -22,7 +22,9 @@ export function costliest(table, count) {
  */
 export function roofPoints(table, layer, point) {
   const others = costliest(table, COMPANY).filter((row) => table.layers[row] !== layer);
-  const points = others.map((row) => pointOf(table, row)).filter((one) => one.intensity > 0 && one.gflops > 0);
+  const points = others
+    .map((row) => pointOf(table, row))
+    .filter((one) => one.intensity > 0 && one.gflops > 0);
   if (!point) return points;
   const row = table.place.get(layer);
   return [...points, { layer, kind: row === undefined ? "" : table.kind[row], ...point }];

@@ -5,10 +5,28 @@ import { fresh, h } from "./dom.js";
 /** @typedef {import("./expected.js").Expected} Expected */
 
 /** @type {Record<string, string>} */
-const DOINGS = { profiling: "profiling", applying: "applying", measuring: "measuring against the baseline, in turn", sensing: "looking at", weighing: "looking at", coupling: "looking at", planning: "planning", proving: "measuring", fusing: "looking at", attending: "looking at" };
+const DOINGS = {
+  profiling: "profiling",
+  applying: "applying",
+  measuring: "measuring against the baseline, in turn",
+  sensing: "looking at",
+  weighing: "looking at",
+  coupling: "looking at",
+  planning: "planning",
+  proving: "measuring",
+  fusing: "looking at",
+  attending: "looking at",
+};
 
 /** What the keyboard does in the panel, for whoever looks down. */
-const KEY_HINTS = [["↑↓", "layers"], ["←→", "fold"], ["/", "filter"], ["u", "undo"], ["r", "redo"], ["m", "measure again"]];
+const KEY_HINTS = [
+  ["↑↓", "layers"],
+  ["←→", "fold"],
+  ["/", "filter"],
+  ["u", "undo"],
+  ["r", "redo"],
+  ["m", "measure again"],
+];
 
 /** What is being done, in words; "" at rest. @param {{ status: string, doing: string }} state */
 export function doingText(state) {
@@ -29,8 +47,21 @@ export function statusLine(onStop) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));
   const doing = h("span", { class: "pf-doing", role: "status", "aria-live": "polite" });
   const far = h("span", { class: "pf-far", "aria-hidden": "true" });
-  const keys = h("span", { class: "pf-keys", "aria-hidden": "true" }, ...KEY_HINTS.map(([key, what]) => h("span", {}, h("kbd", {}, key), ` ${what}`)));
-  const stop = h("button", { type: "button", class: "pf-stop", title: "stop; what was measured until now is kept", onclick: onStop }, "Stop");
+  const keys = h(
+    "span",
+    { class: "pf-keys", "aria-hidden": "true" },
+    ...KEY_HINTS.map(([key, what]) => h("span", {}, h("kbd", {}, key), ` ${what}`)),
+  );
+  const stop = h(
+    "button",
+    {
+      type: "button",
+      class: "pf-stop",
+      title: "stop; what was measured until now is kept",
+      onclick: onStop,
+    },
+    "Stop",
+  );
   let word = "";
   let isBusy = false;
 

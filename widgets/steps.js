@@ -7,7 +7,9 @@ export function stepText(step) {
   const parts = Object.entries(step).map(([name, options]) =>
     [
       name,
-      ...Object.entries(options ?? {}).map(([key, value]) => `${key}=${typeof value === "object" ? pythonText(value) : value}`),
+      ...Object.entries(options ?? {}).map(
+        ([key, value]) => `${key}=${typeof value === "object" ? pythonText(value) : value}`,
+      ),
     ].join(" "),
   );
   return parts.join(", ");
@@ -22,12 +24,16 @@ export function stepCode(step) {
 export function worthText(savesMs, share) {
   if (savesMs === null || savesMs === undefined) return "";
   const amount = `${Number(Math.abs(savesMs).toPrecision(3))} ms`;
-  return savesMs < 0 ? `costs about ${amount}` : `saves about ${amount}${share > 0 ? ` · ${(100 * share).toFixed(0)}%` : ""}`;
+  return savesMs < 0
+    ? `costs about ${amount}`
+    : `saves about ${amount}${share > 0 ? ` · ${(100 * share).toFixed(0)}%` : ""}`;
 }
 
 /** A sentence without the topic that stands before it already. @param {string} sentence @param {string} topic */
 export function untopical(sentence, topic) {
-  const rest = sentence.toLowerCase().startsWith(`${topic.toLowerCase()}: `) ? sentence.slice(topic.length + 2) : sentence;
+  const rest = sentence.toLowerCase().startsWith(`${topic.toLowerCase()}: `)
+    ? sentence.slice(topic.length + 2)
+    : sentence;
   return rest.charAt(0).toUpperCase() + rest.slice(1);
 }
 

@@ -24,7 +24,7 @@ import { isSameData } from "./stamp.js";
 const TAB_VIEWS = {
   sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
   allocation: { label: "Frontier", make: allocation, isWide: true },
-  "importance": { label: "Importance", make: importance, isWide: true },
+  importance: { label: "Importance", make: importance, isWide: true },
   fusion: { label: "Fusion", make: fusion, isWide: true },
   attention: { label: "Attention", make: attention, isWide: true },
   roofline: { label: "Roofline", make: roofline },
@@ -82,7 +82,8 @@ export class BenchTabs {
   open(name) {
     this.current = name;
     for (const [one, page] of this.page) page.hidden = one !== name;
-    for (const button of this.bar.children) button.setAttribute("aria-selected", String(this.tabOf(button) === name));
+    for (const button of this.bar.children)
+      button.setAttribute("aria-selected", String(this.tabOf(button) === name));
     this.stopAt(this.bar.querySelector('[aria-selected="true"]'));
     this.onOpen(name, Boolean(TAB_VIEWS[name]?.isWide));
     if (name !== FIRST_TAB) this.fill(name);
@@ -107,8 +108,18 @@ export class BenchTabs {
   /** @param {string} name */
   tab(name) {
     const label = name === FIRST_TAB ? "Layers" : TAB_VIEWS[name].label;
-    const given = { role: "tab", type: "button", id: `${this.id}-${name}`, "data-tab": name, "aria-controls": `${this.id}-${name}-page` };
-    return h("button", { ...given, onclick: () => this.open(name), onfocus: () => this.open(name) }, label);
+    const given = {
+      role: "tab",
+      type: "button",
+      id: `${this.id}-${name}`,
+      "data-tab": name,
+      "aria-controls": `${this.id}-${name}-page`,
+    };
+    return h(
+      "button",
+      { ...given, onclick: () => this.open(name), onfocus: () => this.open(name) },
+      label,
+    );
   }
 
   /** @param {Element} button */
@@ -118,7 +129,12 @@ export class BenchTabs {
 
   /** @param {string} name */
   addPage(name) {
-    const given = { class: "pf-page", role: "tabpanel", id: `${this.id}-${name}-page`, "aria-labelledby": `${this.id}-${name}` };
+    const given = {
+      class: "pf-page",
+      role: "tabpanel",
+      id: `${this.id}-${name}-page`,
+      "aria-labelledby": `${this.id}-${name}`,
+    };
     const page = h("div", given);
     this.page.set(name, page);
     this.pages.append(page);

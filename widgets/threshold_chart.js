@@ -2,7 +2,18 @@
 
 import { freshId, onWidth } from "./chart.js";
 import { fresh, h, s, set } from "./dom.js";
-import { bandPath, barsPath, channelFrame, channelTicks, heightAt, keptText, leftOf, thresholdText, valueAt, whiskerPath } from "./importance_layout.js";
+import {
+  bandPath,
+  barsPath,
+  channelFrame,
+  channelTicks,
+  heightAt,
+  keptText,
+  leftOf,
+  thresholdText,
+  valueAt,
+  whiskerPath,
+} from "./importance_layout.js";
 import { canLose, countAbove, keptAbove, thresholdKeeping } from "./importance_table.js";
 
 /** @typedef {import("./importance_table.js").ImportanceTable} ImportanceTable */
@@ -23,14 +34,30 @@ export class ThresholdChart {
     this.threshold = 0;
     /** Where a gesture began; null between gestures. @type {{ threshold: number, pointer: number | null } | null} */
     this.gesture = null;
-    this.frame = channelFrame(300, height, { value: new Float32Array(), error: new Float32Array() });
+    this.frame = channelFrame(300, height, {
+      value: new Float32Array(),
+      error: new Float32Array(),
+    });
     this.waiting = 0;
     this.said = h("p", { class: "pf-channels-said" });
     this.further = h("p", { class: "pf-channels-said", id: freshId("further"), hidden: true });
-    this.drawing = s("svg", { "aria-describedby": this.further.id, class: "pf-svg pf-channels-svg", role: "slider", tabindex: "0", "aria-orientation": "vertical" });
+    this.drawing = s("svg", {
+      "aria-describedby": this.further.id,
+      class: "pf-svg pf-channels-svg",
+      role: "slider",
+      tabindex: "0",
+      "aria-orientation": "vertical",
+    });
     this.plot = h("div", { class: "pf-plot" }, this.drawing);
     this.note = h("p", { class: "pf-note" });
-    this.element = h("div", { class: "pf-channels" }, this.said, this.further, this.plot, this.note);
+    this.element = h(
+      "div",
+      { class: "pf-channels" },
+      this.said,
+      this.further,
+      this.plot,
+      this.note,
+    );
     this.axes = s("g", { class: "pf-overlay" });
     this.keptBars = s("path", { class: "pf-channel-kept" });
     this.goneBars = s("path", { class: "pf-channel-gone" });
@@ -41,9 +68,22 @@ export class ThresholdChart {
     this.cut = s("line", { class: "pf-threshold-cut" });
     this.line = s("line", { class: "pf-threshold-line" });
     this.grab = s("line", { class: "pf-threshold-grab" });
-    this.grip = s("g", { class: "pf-threshold-grip" }, s("rect", { x: -15, y: -7, width: 30, height: 14, rx: 7 }), s("path", { d: "M-5 -2H5M-5 2H5" }));
+    this.grip = s(
+      "g",
+      { class: "pf-threshold-grip" },
+      s("rect", { x: -15, y: -7, width: 30, height: 14, rx: 7 }),
+      s("path", { d: "M-5 -2H5M-5 2H5" }),
+    );
     this.handle = s("g", { class: "pf-threshold" }, this.cut, this.line, this.grab, this.grip);
-    fresh(this.drawing, this.axes, this.goneBox, this.keptBox, this.band, this.whiskers, this.handle);
+    fresh(
+      this.drawing,
+      this.axes,
+      this.goneBox,
+      this.keptBox,
+      this.band,
+      this.whiskers,
+      this.handle,
+    );
     this.listen();
     this.release = onWidth(this.plot, (width) => this.draw(width));
   }
@@ -77,7 +117,13 @@ export class ThresholdChart {
   }
 
   get sorted() {
-    return this.table?.sorted[this.row] ?? { value: new Float32Array(), error: new Float32Array(), channel: new Uint32Array() };
+    return (
+      this.table?.sorted[this.row] ?? {
+        value: new Float32Array(),
+        error: new Float32Array(),
+        channel: new Uint32Array(),
+      }
+    );
   }
 
   get canMove() {
@@ -111,8 +157,16 @@ export class ThresholdChart {
     set(this.whiskers, { d: whiskerPath(this.frame, sorted) });
     for (const one of [this.line, this.grab]) set(one, { x1: left, x2: right });
     const below = this.height - 5;
-    fresh(this.axes, ...this.gridlines(), s("text", { class: "pf-tick", x: left, y: below }, "most important"),
-      s("text", { class: "pf-tick pf-end", x: right, y: below }, count > 1 ? `${count.toLocaleString("en-US")} channels, sorted` : "1 channel"));
+    fresh(
+      this.axes,
+      ...this.gridlines(),
+      s("text", { class: "pf-tick", x: left, y: below }, "most important"),
+      s(
+        "text",
+        { class: "pf-tick pf-end", x: right, y: below },
+        count > 1 ? `${count.toLocaleString("en-US")} channels, sorted` : "1 channel",
+      ),
+    );
     this.place();
   }
 
@@ -120,7 +174,10 @@ export class ThresholdChart {
     return channelTicks(this.frame).flatMap((value) => {
       const y = heightAt(this.frame, value);
       const look = value === 1 ? "pf-gridline pf-mean-line" : "pf-gridline";
-      return [s("line", { class: look, x1: this.frame.left, x2: this.frame.right, y1: y, y2: y }), s("text", { class: "pf-tick pf-end", x: this.frame.left - 6, y: y + 4 }, `${value}×`)];
+      return [
+        s("line", { class: look, x1: this.frame.left, x2: this.frame.right, y1: y, y2: y }),
+        s("text", { class: "pf-tick pf-end", x: this.frame.left - 6, y: y + 4 }, `${value}×`),
+      ];
     });
   }
 
@@ -136,9 +193,18 @@ export class ThresholdChart {
     this.clip(this.goneBox, x, frame.right + 1);
     set(this.cut, { x1: x, x2: x, y1: y, y2: frame.bottom });
     for (const one of [this.line, this.grab]) set(one, { y1: y, y2: y });
-    this.grip.setAttribute("transform", `translate(${frame.right - 22} ${Math.min(y, frame.bottom - 9)})`);
+    this.grip.setAttribute(
+      "transform",
+      `translate(${frame.right - 22} ${Math.min(y, frame.bottom - 9)})`,
+    );
     this.handle.classList.toggle("pf-still", !this.canMove);
-    fresh(this.said, h("b", {}, keptText(kept, all)), this.canMove && this.threshold > 0 && h("span", {}, ` at ${thresholdText(this.threshold)} × the mean`));
+    fresh(
+      this.said,
+      h("b", {}, keptText(kept, all)),
+      this.canMove &&
+        this.threshold > 0 &&
+        h("span", {}, ` at ${thresholdText(this.threshold)} × the mean`),
+    );
     set(this.drawing, {
       "aria-label": `threshold of ${this.table.layers[this.row]}`,
       "aria-valuemin": 0,
@@ -164,7 +230,11 @@ export class ThresholdChart {
   seize(event) {
     if (!this.canMove || event.button !== 0 || this.gesture?.pointer) return;
     const y = this.heightOf(event);
-    if (event.pointerType === "touch" && Math.abs(y - heightAt(this.frame, this.threshold)) > TOUCH_REACH) return;
+    if (
+      event.pointerType === "touch" &&
+      Math.abs(y - heightAt(this.frame, this.threshold)) > TOUCH_REACH
+    )
+      return;
     event.preventDefault();
     this.drawing.focus({ preventScroll: true });
     this.drawing.setPointerCapture(event.pointerId);
@@ -174,7 +244,8 @@ export class ThresholdChart {
 
   /** @param {PointerEvent} event */
   follow(event) {
-    if (this.gesture?.pointer === event.pointerId) this.move(valueAt(this.frame, this.heightOf(event)));
+    if (this.gesture?.pointer === event.pointerId)
+      this.move(valueAt(this.frame, this.heightOf(event)));
   }
 
   /** Draw at the next picture, however many moves come before it. @param {number} threshold */
@@ -212,7 +283,16 @@ export class ThresholdChart {
     const [now, all] = [Math.max(1, countAbove(value, this.threshold)), value.length];
     const page = Math.max(1, Math.round(all / 10));
     /** @type {Record<string, number>} */
-    const step = { ArrowUp: -1, ArrowRight: -1, ArrowDown: 1, ArrowLeft: 1, PageUp: -page, PageDown: page, Home: all, End: -all };
+    const step = {
+      ArrowUp: -1,
+      ArrowRight: -1,
+      ArrowDown: 1,
+      ArrowLeft: 1,
+      PageUp: -page,
+      PageDown: page,
+      Home: all,
+      End: -all,
+    };
     if (key === "Escape") return this.gesture ? now : null;
     return key in step ? Math.min(all, Math.max(1, now + step[key])) : null;
   }

@@ -3,7 +3,8 @@
 /** How far below its root each row is. @param {Int32Array} parent @returns {Uint16Array} */
 export function depthsOf(parent) {
   const depth = new Uint16Array(parent.length);
-  for (let row = 0; row < parent.length; row += 1) depth[row] = parent[row] < 0 ? 0 : depth[parent[row]] + 1;
+  for (let row = 0; row < parent.length; row += 1)
+    depth[row] = parent[row] < 0 ? 0 : depth[parent[row]] + 1;
   return depth;
 }
 

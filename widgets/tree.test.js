@@ -12,10 +12,22 @@ test("depths and ends follow from the parents", () => {
 
 test("what is under a closed row is not shown", () => {
   const end = endsOf(parent);
-  assert.deepEqual(openRows(end, () => false), [0, 1, 2, 3, 4, 5]);
-  assert.deepEqual(openRows(end, (row) => row === 1), [0, 1, 5]);
-  assert.deepEqual(openRows(end, (row) => row === 0), [0]);
-  assert.deepEqual(openRows(endsOf(new Int32Array()), () => false), []);
+  assert.deepEqual(
+    openRows(end, () => false),
+    [0, 1, 2, 3, 4, 5],
+  );
+  assert.deepEqual(
+    openRows(end, (row) => row === 1),
+    [0, 1, 5],
+  );
+  assert.deepEqual(
+    openRows(end, (row) => row === 0),
+    [0],
+  );
+  assert.deepEqual(
+    openRows(endsOf(new Int32Array()), () => false),
+    [],
+  );
 });
 
 test("a row knows what is above it, and whether something is under it", () => {

@@ -17,7 +17,10 @@ import { depthsOf, endsOf } from "./tree.js";
 export function unpackedProfile(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const parent = data?.parent ? int32s(data.parent) : new Int32Array();
-  const numbers = Object.entries(data?.numbers ?? {}).map(([name, view]) => [name, float32s(/** @type {DataView} */ (view))]);
+  const numbers = Object.entries(data?.numbers ?? {}).map(([name, view]) => [
+    name,
+    float32s(/** @type {DataView} */ (view)),
+  ]);
   return {
     isKnown: Array.isArray(data?.layer),
     title: data?.title ?? "",
@@ -64,5 +67,8 @@ export function spelledOut(numbered) {
 
 /** A buffer that begins where its numbers do: a view may begin anywhere in a message. @param {DataView} view @returns {ArrayBuffer} */
 function aligned(view) {
-  return /** @type {ArrayBuffer} */ (view.buffer).slice(view.byteOffset, view.byteOffset + view.byteLength);
+  return /** @type {ArrayBuffer} */ (view.buffer).slice(
+    view.byteOffset,
+    view.byteOffset + view.byteLength,
+  );
 }

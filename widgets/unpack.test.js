@@ -38,7 +38,8 @@ test("a packed profile is unpacked wherever its buffers begin", () => {
 });
 
 test("a profile that is not there yet has no rows and says so", () => {
-  for (const nothing of [{}, null, undefined]) assert.equal(unpackedProfile(nothing).isKnown, false);
+  for (const nothing of [{}, null, undefined])
+    assert.equal(unpackedProfile(nothing).isKnown, false);
   assert.equal(unpackedProfile({ layer: [] }).isKnown, true);
   assert.deepEqual(unpackedProfile({}).layers, []);
 });
@@ -68,8 +69,15 @@ test("choosing what is folded away opens it; folding takes the choice along", ()
 });
 
 test("the columns that matter least give way first", () => {
-  const columns = [{ name: "a", width: 50, rank: 1 }, { name: "b", width: 50, rank: 3 }, { name: "c", width: 50, rank: 2 }];
-  const names = (/** @type {number} */ width) => fittingColumns(columns, width, 100).map((one) => one.name).join("");
+  const columns = [
+    { name: "a", width: 50, rank: 1 },
+    { name: "b", width: 50, rank: 3 },
+    { name: "c", width: 50, rank: 2 },
+  ];
+  const names = (/** @type {number} */ width) =>
+    fittingColumns(columns, width, 100)
+      .map((one) => one.name)
+      .join("");
   assert.deepEqual([names(250), names(249), names(150), names(100)], ["abc", "bc", "b", ""]);
   for (const width of [360, 700, 1240, 1600]) {
     const kept = fittingColumns(LAYER_COLUMNS, width, nameWidthIn(width));
@@ -79,12 +87,18 @@ test("the columns that matter least give way first", () => {
 });
 
 test("a bar is never longer than its cell, and shows that there is something", () => {
-  assert.deepEqual([barLength(0, 4), barLength(NaN, 4), barLength(1e-6, 4), barLength(9, 4), barLength(1, 0)], [0, 0, 0.01, 1, 0]);
+  assert.deepEqual(
+    [barLength(0, 4), barLength(NaN, 4), barLength(1e-6, 4), barLength(9, 4), barLength(1, 0)],
+    [0, 0, 0.01, 1, 0],
+  );
 });
 
 test("the costliest layers come first; the chosen one is among them once", () => {
   const table = unpackedProfile(packed);
   assert.deepEqual(costliest(table, 2), [2, 3]);
   const points = roofPoints(table, "a.y", { intensity: 2, gflops: 20, ms: 2, bound: "compute" });
-  assert.deepEqual(points.map((point) => point.layer), ["a.x", "a.y"]);
+  assert.deepEqual(
+    points.map((point) => point.layer),
+    ["a.x", "a.y"],
+  );
 });

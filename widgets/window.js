@@ -60,7 +60,8 @@ export class RowWindow {
     for (const index of wanted) {
       const isThere = this.rows.has(index);
       if (!isThere) this.use(index, free.pop());
-      if (!isThere || isAnew) this.given.draw(/** @type {HTMLElement} */ (this.rows.get(index)), index);
+      if (!isThere || isAnew)
+        this.given.draw(/** @type {HTMLElement} */ (this.rows.get(index)), index);
     }
     for (const index of free) this.leave(index);
   }
@@ -85,7 +86,12 @@ export class RowWindow {
 
   /** @returns {Set<number>} */
   wanted() {
-    const { first, last } = windowOf(this.given.scroller.scrollTop, this.height, this.given.rowHeight, this.count);
+    const { first, last } = windowOf(
+      this.given.scroller.scrollTop,
+      this.height,
+      this.given.rowHeight,
+      this.count,
+    );
     const wanted = new Set(Array.from({ length: last - first }, (_, place) => first + place));
     const kept = this.given.keep();
     if (kept >= 0 && kept < this.count) wanted.add(kept);
@@ -94,7 +100,8 @@ export class RowWindow {
 
   /** Put a row that is no longer needed, or a new one, in the place of an index. @param {number} index @param {number | undefined} old */
   use(index, old) {
-    const row = old === undefined ? this.given.make() : /** @type {HTMLElement} */ (this.rows.get(old));
+    const row =
+      old === undefined ? this.given.make() : /** @type {HTMLElement} */ (this.rows.get(old));
     if (old !== undefined) this.rows.delete(old);
     this.rows.set(index, row);
     row.style.transform = `translateY(${index * this.given.rowHeight}px)`;

@@ -54,11 +54,22 @@ class Bench {
 
   /** @param {HTMLElement} root */
   build(root) {
-    const bar = h("nav", { class: "pf-bench-bar", "aria-label": "views" }, this.tabs.bar, this.table.tools);
+    const bar = h(
+      "nav",
+      { class: "pf-bench-bar", "aria-label": "views" },
+      this.tabs.bar,
+      this.table.tools,
+    );
     this.detail.slot.before(this.channels.element);
     this.main.append(this.tabs.pages, this.detail.element);
-    this.element = h("section", { class: "pf-workbench", tabindex: "-1", "aria-label": "workbench" },
-      this.header.element, bar, this.main, this.footer.element);
+    this.element = h(
+      "section",
+      { class: "pf-workbench", tabindex: "-1", "aria-label": "workbench" },
+      this.header.element,
+      bar,
+      this.main,
+      this.footer.element,
+    );
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     root.append(this.element);
     this.drawState();
@@ -114,13 +125,23 @@ class Bench {
   }
 
   drawDetail() {
-    const asked = /** @type {any[]} */ (unserved(this.model)).filter((request) => request.do === "choose");
-    this.detail.show(this.table.table(), this.host.selected() ?? "", this.model.get("detail"), asked);
+    const asked = /** @type {any[]} */ (unserved(this.model)).filter(
+      (request) => request.do === "choose",
+    );
+    this.detail.show(
+      this.table.table(),
+      this.host.selected() ?? "",
+      this.model.get("detail"),
+      asked,
+    );
   }
 
   drawViews() {
     const views = this.model.get("views");
-    this.tabs.show({ ...Object.fromEntries(ASKED_FOR_IN_PLACE.map((name) => [name, NOT_YET_FOUND])), ...views });
+    this.tabs.show({
+      ...Object.fromEntries(ASKED_FOR_IN_PLACE.map((name) => [name, NOT_YET_FOUND])),
+      ...views,
+    });
     this.channels.show(views?.importance);
     this.addColumns();
   }
@@ -137,10 +158,16 @@ class Bench {
 
   /** What stands beside the profile's own columns. */
   columns() {
-    const chosen = (/** @type {string} */ layer) => this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
-    const [precision, ...rest] = benchColumns(() => this.state, (layer, name) => this.host.ask({ do: "precision", layer, name }));
+    const chosen = (/** @type {string} */ layer) =>
+      this.state.askedPrecisions[layer] ?? this.state.precisions[layer] ?? "";
+    const [precision, ...rest] = benchColumns(
+      () => this.state,
+      (layer, name) => this.host.ask({ do: "precision", layer, name }),
+    );
     const heat = this.heat ? [heatColumn(unpackedSensitivity(this.heat), chosen)] : [];
-    const channels = this.hasChannels ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))] : [];
+    const channels = this.hasChannels
+      ? [channelsColumn(() => ({ channels: this.state.channels, chosen: this.channels.chosen }))]
+      : [];
     return [...heat, ...channels, withBarredChoices(precision, () => this.state), ...rest];
   }
 

@@ -29,9 +29,19 @@ def attend(
     keeping: Keeping,
     fixed: Tensor | None = None,
 ) -> Tensor:
-    """Attention to the blocks of keys that are kept; to all of them where that is not fewer, or cannot be done."""
+    """Attention to the blocks of keys that are kept; to all of them where that is not fewer, or
+    cannot be done.
+    """
     to_all = partial(
-        F.scaled_dot_product_attention, query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        F.scaled_dot_product_attention,
+        query,
+        key,
+        value,
+        attn_mask,
+        dropout_p,
+        is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
     )
     if why_dense(query, key, value, attn_mask, is_causal, scale) or is_all(key, keeping):
         return to_all()
@@ -69,14 +79,22 @@ def why_dense(
     if query.shape[2] < BLOCK:
         return f"{query.shape[2]} queries are less than a block of {BLOCK}"
     if is_causal and mask is not None:
-        return "it is called with a mask and is_causal at once; call it with one mask that says both"
+        return (
+            "it is called with a mask and is_causal at once; call it with one mask that says both"
+        )
     return f"its scale is {scale}, not above 0" if scale is not None and not scale > 0 else ""
 
 
-def as_many(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of one batch and number of heads; those that are shared are repeated."""
+def as_many(
+    query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one batch and number of heads; those that are shared are
+    repeated.
+    """
     if enable_gqa:
-        key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value))
+        key, value = (
+            one.repeat_interleave(query.shape[1] // one.shape[1], 1) for one in (key, value)
+        )
     shape = tuple(map(max, query.shape[:2], key.shape[:2], value.shape[:2]))
     query, key, value = (one.expand(*shape, -1, -1) for one in (query, key, value))
     return query, key, value
@@ -93,11 +111,15 @@ def _fits(query: Tensor, key: Tensor, keeping: Keeping, fixed: Tensor | None) ->
     if keeping.kind != "block" or fixed is None:
         return True
     heads, rows, _ = fixed.shape
-    is_long = query.shape[1] == heads and max(blocks_of(query.shape[2]), blocks_of(key.shape[2])) <= rows
+    is_long = (
+        query.shape[1] == heads and max(blocks_of(query.shape[2]), blocks_of(key.shape[2])) <= rows
+    )
     if not is_long and not torch.compiler.is_compiling():
         warnings.warn(
-            f"Lists of blocks for {heads} heads of {rows * BLOCK} tokens do not fit {query.shape[1]} heads of {query.shape[2]}; "
-            "this layer attends to all keys. Apply the step with inputs of that length, or use kind topk.",
+            f"Lists of blocks for {heads} heads of {rows * BLOCK} tokens do not fit "
+            f"{query.shape[1]} heads of {query.shape[2]}; "
+            "this layer attends to all keys. Apply the step with inputs of that length, or use "
+            "kind topk.",
             stacklevel=2,
         )
     return is_long
@@ -113,20 +135,26 @@ def _packed(
     keeping: Keeping,
     fixed: Tensor | None,
 ) -> Tensor:
-    """With the keys that are there in front, which attention does not mind: how many they are is then all there is to say."""
+    """With the keys that are there in front, which attention does not mind: how many they are is
+    then all there is to say.
+    """
     order = torch.argsort(~visible, dim=-1, stable=True)
     lengths = visible.sum(-1, dtype=torch.int32).expand(len(query))
     is_self = query.shape[2] == key.shape[2]
     near, far = (_in_order(one, order) for one in (key, value))
     mine = _in_order(query, order) if is_self else query  # who stands near whom stays so
-    asking = mine.masked_fill(~_in_front(lengths, mine), 0.0) if is_self else mine  # the padding has no say in what is kept
+    asking = (
+        mine.masked_fill(~_in_front(lengths, mine), 0.0) if is_self else mine
+    )  # the padding has no say in what is kept
     kept = listed(asking, near, keeping, fixed, lengths=lengths)
     made = _attended(mine, near, far, kept, lengths, False, scale, None, dropout)
     return _in_order(made, torch.argsort(order, dim=-1)) if is_self else made
 
 
 def _in_front(lengths: Tensor, tokens: Tensor) -> Tensor:
-    return torch.arange(tokens.shape[2], device=tokens.device)[:, None] < lengths[:, None, None, None]
+    return (
+        torch.arange(tokens.shape[2], device=tokens.device)[:, None] < lengths[:, None, None, None]
+    )
 
 
 def _in_order(tokens: Tensor, order: Tensor) -> Tensor:
@@ -144,8 +172,12 @@ def _attended(
     mask: Tensor | None,
     dropout: float,
 ) -> Tensor:
-    """By the operator; composed of torch's own where that has no place for a mask or dropout, or is exported."""
+    """By the operator; composed of torch's own where that has no place for a mask or dropout, or is
+    exported.
+    """
     is_plain = mask is None and not dropout
     if is_plain and not torch.compiler.is_exporting():
-        return attend_to_blocks(query, key, value, kept, lengths=lengths, is_causal=is_causal, scale=scale)
+        return attend_to_blocks(
+            query, key, value, kept, lengths=lengths, is_causal=is_causal, scale=scale
+        )
     return compose(query, key, value, kept, lengths, is_causal, scale, mask=mask, dropout=dropout)

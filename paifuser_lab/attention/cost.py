@@ -1,4 +1,6 @@
-"""What attention to a part of the keys costs and brings, share by share: each layer's error, the model's, its latency and its metric."""
+"""What attention to a part of the keys costs and brings, share by share: each layer's error, the
+model's, its latency and its metric.
+"""
 
 from __future__ import annotations
 
@@ -40,17 +42,23 @@ def attention_cost(
     seconds: float = 20.0,
     should_stop: Callable[[], bool] | None = None,
 ) -> AttentionCost:
-    """See what it costs to attend to a share of the keys in every layer that can, and what it brings.
+    """See what it costs to attend to a share of the keys in every layer that can, and what it
+    brings.
 
-    Every share is judged once; then the model is timed at all of them in turn for the rest of the seconds, and the metric taken where
-    the workload has one. An interrupt, or `should_stop`, keeps what there is.
+    Every share is judged once; then the model is timed at all of them in turn for the rest of the
+    seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`, keeps
+    what there is.
     """
     work = _to_all_keys(workload_of(subject))
     shares = _checked(keeps)
     seen = find_attention(work.model, work.inputs, kind)
     if not seen.able:
-        raise MeasureError(f"{work.name} has no layer that can attend to a part of its keys{_first_reason(seen)}.")
-    looked = _Looked(work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False))
+        raise MeasureError(
+            f"{work.name} has no layer that can attend to a part of its keys{_first_reason(seen)}."
+        )
+    looked = _Looked(
+        work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False)
+    )
     with progress("attending to less", 2 * len(shares) + 1) as shown:
         try:
             looked.judge(shown)
@@ -71,7 +79,9 @@ def _checked(keeps: Sequence[float]) -> tuple[float, ...]:
 
 
 def _to_all_keys(work: Workload) -> Workload:
-    """The same workload, of a model whose attention goes to all keys: what every share is held against."""
+    """The same workload, of a model whose attention goes to all keys: what every share is held
+    against.
+    """
     made = copy.copy(work)
     made.model = as_dense(work.model)
     return made
@@ -83,7 +93,10 @@ def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
 
 
 def _first_reason(seen: Attending) -> str:
-    return next((f": '{layer}': {reason}" for layer, reason in seen.reasons.items()), "; none calls torch's attention")
+    return next(
+        (f": '{layer}': {reason}" for layer, reason in seen.reasons.items()),
+        "; none calls torch's attention",
+    )
 
 
 @dataclass
@@ -105,19 +118,25 @@ class _Looked:
 
     def __post_init__(self) -> None:
         self.model = copied(self.work.model).eval()
-        self.lists = {keep: lists_from_data(self.model, self.work, self.seen.able, self._keeping(keep)) for keep in self.keeps}
+        self.lists = {
+            keep: lists_from_data(self.model, self.work, self.seen.able, self._keeping(keep))
+            for keep in self.keeps
+        }
         self.layer_errors = {layer: [] for layer in self.seen.able}
         for layer in self.seen.able:
             make_sparse(self.model, layer, None)
         self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
 
     def judge(self, shown: Progress) -> None:
-        """How far the answers are from those to all keys: of each layer on what it was given, and of the model."""
+        """How far the answers are from those to all keys: of each layer on what it was given, and
+        of the model.
+        """
         whole = self.work.output()
         for keep in self.keeps:
             self._go_on()
             found = {
-                layer: worst_error(calls, self._keeping(keep), self.lists[keep][layer]) for layer, calls in self.seen.able.items()
+                layer: worst_error(calls, self._keeping(keep), self.lists[keep][layer])
+                for layer, calls in self.seen.able.items()
             }
             with running(self.model):
                 error = output_error(whole, self._answer(keep, self.work.inputs.clone()))[0]
@@ -127,12 +146,18 @@ class _Looked:
             shown.advance(doing=f"{keep:.0%}")
 
     def time(self, shown: Progress) -> None:
-        """What the model takes at each share, in turn with the model that attends to all keys, with each number of threads."""
+        """What the model takes at each share, in turn with the model that attends to all keys, with
+        each number of threads.
+        """
         device, inputs = self.work.device, self.work.inputs.clone()
         calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
         calls |= {str(keep): partial(self._answer, keep, inputs) for keep in self.keeps}
         counts = thread_choices() if device.type == "cpu" else (torch.get_num_threads(),)
-        candidates = [Candidate(f"{name} · {count}", call, count, device) for name, call in calls.items() for count in counts]
+        candidates = [
+            Candidate(f"{name} · {count}", call, count, device)
+            for name, call in calls.items()
+            for count in counts
+        ]
         left = max(0.0, self.until - time.perf_counter())
         with running(self.work.model), running(self.model):
             for self.samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=left):
@@ -160,7 +185,9 @@ class _Looked:
         shares = self._shares() if dense_ms and not self.should_stop() else {}
         return AttentionCost(
             workload=self.work.name,
-            machine=torch.cuda.get_device_name(self.work.device) if self.work.device.type == "cuda" else host_facts().name,
+            machine=torch.cuda.get_device_name(self.work.device)
+            if self.work.device.type == "cuda"
+            else host_facts().name,
             kind=self.kind,
             keeps=done,
             layers=tuple(self._layer(layer, shares.get(layer)) for layer in self.seen.calls),
@@ -188,7 +215,9 @@ class _Looked:
         )
 
     def _shares(self) -> dict[str, float]:
-        """Of the model's time what each layer's attention to all keys takes, by one clock; what is alike is timed once."""
+        """Of the model's time what each layer's attention to all keys takes, by one clock; what is
+        alike is timed once.
+        """
         taken: dict[Any, float] = {}
         inputs = self.work.inputs.clone()
         with running(self.work.model):
@@ -196,17 +225,26 @@ class _Looked:
         for call in (call for calls in self.seen.able.values() for call in calls):
             if call.signature not in taken:
                 taken[call.signature] = self._ms(partial(answer, call, None))
-        return {layer: min(1.0, sum(taken[call.signature] for call in calls) / whole) for layer, calls in self.seen.able.items()}
+        return {
+            layer: min(1.0, sum(taken[call.signature] for call in calls) / whole)
+            for layer, calls in self.seen.able.items()
+        }
 
     def _ms(self, run: Callable[[], Any]) -> float:
         return min(compare_ms(run, run, self.work.device, SHARE_S))
 
     def _told(self, shares: dict[str, float]) -> list[str]:
         whole = sum(shares.values())
-        small = f"attention is {whole:.0%} of this model's time, and attending to less saves no more than that"
+        small = (
+            f"attention is {whole:.0%} of this model's time, and attending to less saves no more "
+            "than that"
+        )
         able, all_of_them = len(self.seen.able), len(self.seen.calls)
         rest = f"{counted(all_of_them - able, 'layer')} of {all_of_them} cannot attend to a part"
-        return [*([small] if shares and whole < SMALL else []), *([rest] if able < all_of_them else [])]
+        return [
+            *([small] if shares and whole < SMALL else []),
+            *([rest] if able < all_of_them else []),
+        ]
 
     def _keeping(self, keep: float) -> Keeping:
         return Keeping(self.kind, keep)

@@ -1,4 +1,6 @@
-"""Which layers of a model attend, and to what: its calls of torch's attention, seen by running it once."""
+"""Which layers of a model attend, and to what: its calls of torch's attention, seen by running it
+once.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,12 @@ class Call:
     def why_dense(self) -> str:
         """Why it cannot go to a part; '' where it can."""
         return why_dense(
-            self.query, self.key, self.value, self.options["attn_mask"], self.options["is_causal"], self.options["scale"]
+            self.query,
+            self.key,
+            self.value,
+            self.options["attn_mask"],
+            self.options["is_causal"],
+            self.options["scale"],
         )
 
     @property
@@ -76,7 +83,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Attending:
-    """The layers that attend, in the order of the model, with their calls; and why some of them cannot attend to a part."""
+    """The layers that attend, in the order of the model, with their calls; and why some of them
+    cannot attend to a part.
+    """
 
     calls: dict[str, list[Call]]
     reasons: dict[str, str]
@@ -91,9 +100,20 @@ def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk
     """See which layers attend, and which of them can attend to a part that a kind of rule picks."""
     found = calls_of(model, inputs)
     modules = dict(model.named_modules())
-    calls = {name: found.get(name, []) for name in modules if name in found or isinstance(modules[name], nn.MultiheadAttention)}
+    calls = {
+        name: found.get(name, [])
+        for name in modules
+        if name in found or isinstance(modules[name], nn.MultiheadAttention)
+    }
     windows = {name for name, module in modules.items() if is_windowed(module)}
-    return Attending(calls, {layer: why for layer, ones in calls.items() if (why := _why_not(layer, ones, windows, kind))})
+    return Attending(
+        calls,
+        {
+            layer: why
+            for layer, ones in calls.items()
+            if (why := _why_not(layer, ones, windows, kind))
+        },
+    )
 
 
 def calls_of(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
@@ -133,13 +153,22 @@ def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
 def _why_not(layer: str, calls: Sequence[Call], windows: set[str], kind: AttentionKind) -> str:
     """Why a layer cannot attend to a part of the keys."""
     if not calls:
-        return "it does not run, or is asked for the weights of its attention; call it with need_weights=False"
+        return (
+            "it does not run, or is asked for the weights of its attention; call it with "
+            "need_weights=False"
+        )
     if any(layer.startswith(f"{window}.") or layer == window for window in windows):
-        return f"it attends within windows of {calls[0].key.shape[2]} tokens, which kind window runs in one pass"
+        return (
+            f"it attends within windows of {calls[0].key.shape[2]} tokens, which kind window runs "
+            "in one pass"
+        )
     if not layer:
         return "the model itself calls torch's attention; put that into a layer of its own"
     if why := next((call.why_dense for call in calls if call.why_dense), ""):
         return why
     if kind == "block" and len({call.lengths for call in calls}) > 1:
-        return "it attends to keys of several lengths, which kind block has one list for; take kind topk or window"
+        return (
+            "it attends to keys of several lengths, which kind block has one list for; take kind "
+            "topk or window"
+        )
     return ""

@@ -1,4 +1,6 @@
-"""What a change of a layer's attention does: how far its answer is from what it was, and what both take, timed in turn."""
+"""What a change of a layer's attention does: how far its answer is from what it was, and what both
+take, timed in turn.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,14 @@ class Judged:
         return f"{self.before_ms:.3g} ms become {self.after_ms:.3g} ms"
 
 
-def compare_ms(before: Callable[[], Any], after: Callable[[], Any], device: torch.device, seconds: float) -> tuple[float, float]:
+def compare_ms(
+    before: Callable[[], Any], after: Callable[[], Any], device: torch.device, seconds: float
+) -> tuple[float, float]:
     """What two calls take in turn."""
     is_alone = device.type == "cpu" and torch.get_num_threads() == 1
-    taken = in_turn({"before": before, "after": after}, device, seconds, own_ms if is_alone else timed_ms)
+    taken = in_turn(
+        {"before": before, "after": after}, device, seconds, own_ms if is_alone else timed_ms
+    )
     return taken["before"], taken["after"]
 
 
@@ -80,7 +86,9 @@ def judge_sparse(
     fixed: Mapping[str, Tensor | None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Judged]:
-    """Each layer with attention to a part of the keys, over all of its calls; what is alike is timed once."""
+    """Each layer with attention to a part of the keys, over all of its calls; what is alike is
+    timed once.
+    """
     taken: dict[Any, tuple[float, float]] = {}
     found = {}
     with progress("attending to a part", len(calls)) as shown:
@@ -88,26 +96,43 @@ def judge_sparse(
             for call in ones:
                 _go_on(should_stop)
                 if call.signature not in taken:
-                    before, after = partial(answer, call, None), partial(answer, call, keeping, fixed[layer])
+                    before, after = (
+                        partial(answer, call, None),
+                        partial(answer, call, keeping, fixed[layer]),
+                    )
                     taken[call.signature] = compare_ms(before, after, call.query.device, SECONDS)
-            before_ms, after_ms = (sum(times) for times in zip(*(taken[call.signature] for call in ones), strict=True))
+            before_ms, after_ms = (
+                sum(times) for times in zip(*(taken[call.signature] for call in ones), strict=True)
+            )
             found[layer] = Judged(worst_error(ones, keeping, fixed[layer]), before_ms, after_ms)
             shown.advance(doing=layer)
     return found
 
 
 def judge_layers(
-    model: nn.Module, changed: nn.Module, layers: Sequence[str], inputs: Inputs, should_stop: Callable[[], bool] = lambda: False
+    model: nn.Module,
+    changed: nn.Module,
+    layers: Sequence[str],
+    inputs: Inputs,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Judged]:
-    """Each layer of a model beside that of a changed copy, on what it is given; what is alike is timed once."""
+    """Each layer of a model beside that of a changed copy, on what it is given; what is alike is
+    timed once.
+    """
     taken: dict[Any, tuple[float, float]] = {}
     found = {}
     given = _given(model, layers, inputs)
     with running(model), running(changed), progress("attending in windows", len(given)) as shown:
         for layer, arguments in given.items():
             _go_on(should_stop)
-            before, after = (partial(arguments, one.get_submodule(layer)) for one in (model, changed))
-            key = str(model.get_submodule(layer)), _shapes(arguments), getattr(model.get_submodule(layer), "shift", None)
+            before, after = (
+                partial(arguments, one.get_submodule(layer)) for one in (model, changed)
+            )
+            key = (
+                str(model.get_submodule(layer)),
+                _shapes(arguments),
+                getattr(model.get_submodule(layer), "shift", None),
+            )
             if key not in taken:
                 taken[key] = compare_ms(before, after, next(model.parameters()).device, SECONDS)
             found[layer] = Judged(output_error(before(), after())[0], *taken[key])
@@ -117,7 +142,9 @@ def judge_layers(
 
 def exact(model: nn.Module) -> float:
     """What an exact change may differ by, by the format that a model computes in."""
-    is_half = any(weight.is_floating_point() and weight.itemsize < 4 for weight in model.parameters())
+    is_half = any(
+        weight.is_floating_point() and weight.itemsize < 4 for weight in model.parameters()
+    )
     return EXACT_IN_HALF if is_half else EXACT
 
 
@@ -137,7 +164,8 @@ def _given(model: nn.Module, layers: Sequence[str], inputs: Inputs) -> dict[str,
 
 def _shapes(inputs: Inputs) -> tuple[Any, ...]:
     return tuple(
-        tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf) for leaf in pytree.tree_leaves((inputs.args, inputs.kwargs))
+        tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf)
+        for leaf in pytree.tree_leaves((inputs.args, inputs.kwargs))
     )
 
 

@@ -1,4 +1,6 @@
-"""What a mask of torch's attention hides: the same keys from every query, or other keys from each."""
+"""What a mask of torch's attention hides: the same keys from every query, or other keys from
+each.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from ..kernels.block_sparse_attention import BLOCK
 
 
 def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:
-    """A mask as (batch, heads, queries, keys), the first three each of them or 1; rows that are views of one row become that one."""
+    """A mask as (batch, heads, queries, keys), the first three each of them or 1; rows that are
+    views of one row become that one.
+    """
     if mask is None:
         return None
     whole = mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
@@ -19,16 +23,24 @@ def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:
 
 
 def visible_keys(mask: Tensor | None) -> Tensor | None:
-    """(batch, keys), True for those that are there, where a mask says no more than that; else None."""
-    is_padding = mask is not None and mask.dtype.is_floating_point is False and mask.shape[1] == mask.shape[2] == 1
+    """(batch, keys), True for those that are there, where a mask says no more than that; else
+    None.
+    """
+    is_padding = (
+        mask is not None
+        and mask.dtype.is_floating_point is False
+        and mask.shape[1] == mask.shape[2] == 1
+    )
     return mask[:, 0, 0].bool() if mask is not None and is_padding else None
 
 
 def may_blind(mask: Tensor, kept: Tensor) -> bool:
-    """Whether a query sees nothing in the blocks that are listed for it, though a mask shows it something elsewhere.
+    """Whether a query sees nothing in the blocks that are listed for it, though a mask shows it
+    something elsewhere.
 
-    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the answer: queries may be blind there
-    where they and the keys are not the same tokens, since no block of keys is then their own.
+    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the answer:
+    queries may be blind there where they and the keys are not the same tokens, since no block of
+    keys is then their own.
     """
     queries, keys = mask.shape[2:]
     if queries == 1:

@@ -1,7 +1,8 @@
-"""A layer whose attention goes to a part of the keys: while it runs, torch's attention is this project's. Stands on TorchFunctionMode.
+"""A layer whose attention goes to a part of the keys: while it runs, torch's attention is this
+project's. Stands on TorchFunctionMode.
 
-Nothing of the layer's own code is written anew, so that any layer that calls `F.scaled_dot_product_attention` will do, and what it
-does besides stays its own.
+Nothing of the layer's own code is written anew, so that any layer that calls
+`F.scaled_dot_product_attention` will do, and what it does besides stays its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Redirected(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is SDPA:
             return self.attention(*args, **kwargs)
-        if func is Tensor.unflatten:  # written in Python, which a compiler reads only as a method of a tensor; as is `split`
+        if (
+            func is Tensor.unflatten
+        ):  # written in Python, which a compiler reads only as a method of a tensor; as is `split`
             return args[0].unflatten(*args[1:], **kwargs)
         if func is Tensor.split:
             return args[0].split(*args[1:], **kwargs)
@@ -62,8 +65,12 @@ class Sparse(Grafted):
         return attend(*args, keeping=self.keeping, fixed=self.kept_blocks, **kwargs)
 
 
-def make_sparse(model: nn.Module, layer: str, keeping: Keeping | None, fixed: Tensor | None = None) -> None:
-    """Let a layer of a model attend to a part of the keys; `fixed` are the lists of kind block. It can be said anew at any time."""
+def make_sparse(
+    model: nn.Module, layer: str, keeping: Keeping | None, fixed: Tensor | None = None
+) -> None:
+    """Let a layer of a model attend to a part of the keys; `fixed` are the lists of kind block. It
+    can be said anew at any time.
+    """
     through_sdpa(model, layer)
     module = model.get_submodule(layer)
     if not isinstance(module, Sparse):

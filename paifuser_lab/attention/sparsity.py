@@ -9,7 +9,9 @@ from ..records import AttentionKind
 
 @dataclass(frozen=True)
 class Keeping:
-    """The blocks of keys that a layer attends to: the best at each call, the best once and for all, or the nearest."""
+    """The blocks of keys that a layer attends to: the best at each call, the best once and for all,
+    or the nearest.
+    """
 
     kind: AttentionKind
     keep: float  # up to 1 a share of the blocks, from 2 on their number
@@ -22,4 +24,8 @@ class Keeping:
     @property
     def label(self) -> str:
         """As a chip and a note say it."""
-        return f"{self.keep:.0%} of the keys" if self.keep <= 1 else f"{round(self.keep)} blocks of keys"
+        return (
+            f"{self.keep:.0%} of the keys"
+            if self.keep <= 1
+            else f"{round(self.keep)} blocks of keys"
+        )

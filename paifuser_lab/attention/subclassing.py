@@ -1,6 +1,8 @@
-"""Give one layer of a model another way of running, with its weights, names and place as they were: its class gets a subclass.
+"""Give one layer of a model another way of running, with its weights, names and place as they were:
+its class gets a subclass.
 
-A layer in another's place would rename its weights; a hook would not be compiled. Copies and pickles as any layer does.
+A layer in another's place would rename its weights; a hook would not be compiled. Copies and
+pickles as any layer does.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from torch import nn
 
 
 class Grafted:
-    """What changes how a layer runs stands before the layer's own class, so that `super()` is the layer as it was."""
+    """What changes how a layer runs stands before the layer's own class, so that `super()` is the
+    layer as it was.
+    """
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         graft_class, original = type(self).__bases__
@@ -26,7 +30,9 @@ def grafted_class(graft: type[Grafted], original: type[nn.Module]) -> type[nn.Mo
     if (graft, original) in _classes:
         return _classes[graft, original]
     name = f"{graft.__name__}{original.__name__}"
-    made: type[nn.Module] = type(name, (graft, original), {"__doc__": original.__doc__, "__module__": graft.__module__})
+    made: type[nn.Module] = type(
+        name, (graft, original), {"__doc__": original.__doc__, "__module__": graft.__module__}
+    )
     _classes[graft, original] = made
     return made
 

@@ -1,4 +1,6 @@
-"""torch's own attention layer, calling `F.scaled_dot_product_attention` where it can be seen: its own code does so inside another function."""
+"""torch's own attention layer, calling `F.scaled_dot_product_attention` where it can be seen: its
+own code does so inside another function.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from ..pruning.groups.narrow_attention import NarrowAttention
 
 
 class TorchAttention(NarrowAttention):
-    """Called as nn.MultiheadAttention is, with its weights; where the weights of attention are asked for, these are computed for all keys."""
+    """Called as nn.MultiheadAttention is, with its weights; where the weights of attention are
+    asked for, these are computed for all keys.
+    """
 
     def forward(
         self,
@@ -26,34 +30,59 @@ class TorchAttention(NarrowAttention):
     ) -> Any:
         """The same answer."""
         if need_weights or query.ndim == 2:
-            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
-        given = [query, key, value] if self.batch_first else [one.transpose(0, 1) for one in (query, key, value)]
+            return super().forward(
+                query,
+                key,
+                value,
+                key_padding_mask,
+                need_weights,
+                attn_mask,
+                average_attn_weights,
+                is_causal,
+            )
+        given = (
+            [query, key, value]
+            if self.batch_first
+            else [one.transpose(0, 1) for one in (query, key, value)]
+        )
         q, k, v = self._projected(given)
         is_causal = is_causal and key_padding_mask is None
         mask = None if is_causal else self._mask(key_padding_mask, attn_mask, q, k)
-        found = F.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0, is_causal)
+        found = F.scaled_dot_product_attention(
+            q, k, v, mask, self.dropout if self.training else 0.0, is_causal
+        )
         answer = self.out_proj(found.transpose(1, 2).flatten(2))
         return answer if self.batch_first else answer.transpose(0, 1), None
 
 
 def through_sdpa(model: nn.Module, layer: str) -> None:
-    """Let torch's attention layer call torch's attention itself; any other layer is left as it is."""
+    """Let torch's attention layer call torch's attention itself; any other layer is left as it
+    is.
+    """
     attention = model.get_submodule(layer)
     if not can_be_seen(attention):
         return
     attention.__class__ = TorchAttention
     attention._qkv_same_embed_dim = False  # type: ignore[assignment]  # torch's fused encoder layer keeps out of the way
     for name, module in model.named_modules():
-        if isinstance(module, nn.TransformerEncoder) and layer.startswith(f"{name}." if name else ""):
+        if isinstance(module, nn.TransformerEncoder) and layer.startswith(
+            f"{name}." if name else ""
+        ):
             module.use_nested_tensor = False  # which only that fused layer takes
 
 
 def packs_texts(module: nn.Module) -> bool:
-    """Whether it is torch's encoder, and one that takes the padding out of texts as long as its layers are torch's fused ones."""
+    """Whether it is torch's encoder, and one that takes the padding out of texts as long as its
+    layers are torch's fused ones.
+    """
     return isinstance(module, nn.TransformerEncoder) and bool(module.use_nested_tensor)
 
 
 def can_be_seen(layer: nn.Module) -> bool:
     """Whether it is torch's attention layer, of a kind that answers the same that way."""
     is_plain = type(layer) in (nn.MultiheadAttention, NarrowAttention)
-    return is_plain and getattr(layer, "bias_k", None) is None and not getattr(layer, "add_zero_attn", False)
+    return (
+        is_plain
+        and getattr(layer, "bias_k", None) is None
+        and not getattr(layer, "add_zero_attn", False)
+    )

@@ -56,7 +56,9 @@ class BuildBench(Record):
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"seconds until a model is built, on {self.machine}, the median of {self.rounds} rounds"
+        return (
+            f"seconds until a model is built, on {self.machine}, the median of {self.rounds} rounds"
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a model and side."""
@@ -106,7 +108,9 @@ def _built(name: str, rounds: int) -> Iterator[BuildTime]:
                     seconds[side].append(build_in_child(name, side, Path(folder) / side))
     for side in SIDES:
         steps = tuple(step.label for step in recipes[side])
-        yield BuildTime(model=name, side=side, steps=steps, cold_s=tuple(cold[side]), warm_s=tuple(warm[side]))
+        yield BuildTime(
+            model=name, side=side, steps=steps, cold_s=tuple(cold[side]), warm_s=tuple(warm[side])
+        )
 
 
 def recipe_of(side: Side, name: str) -> Recipe:
@@ -133,8 +137,13 @@ def build_in_child(name: str, side: Side, cache: Path) -> float:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise MeasureError(f"Building {name} by {side} took more than {PATIENCE_S:.0f} s; nothing is recorded of it.") from error
-    answers = [line.removeprefix(ANSWER) for line in ended.stdout.splitlines() if line.startswith(ANSWER)]
+        raise MeasureError(
+            f"Building {name} by {side} took more than {PATIENCE_S:.0f} s; nothing is recorded of "
+            "it."
+        ) from error
+    answers = [
+        line.removeprefix(ANSWER) for line in ended.stdout.splitlines() if line.startswith(ANSWER)
+    ]
     if ended.returncode or not answers:
         last: Any = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise MeasureError(f"Building {name} by {side} failed in its process: {last}")

@@ -1,4 +1,5 @@
-"""The engines as anybody would call them directly, with none of our code around them: what ours are held against.
+"""The engines as anybody would call them directly, with none of our code around them: what ours are
+held against.
 
 Tensors go in and tensors come out, as in a call of the model.
 """
@@ -36,8 +37,12 @@ def candidates(work: Workload) -> Iterator[Candidate]:
             yield Candidate(f"by hand: inductor · {count}", _inductor(model, inputs, count), count)
             if names is not None:
                 feeds = dict(zip(names, inputs.tensors, strict=True))
-                yield Candidate(f"by hand: onnxruntime · {count}", _onnxruntime(path, feeds, count), count)
-                yield Candidate(f"by hand: openvino · {count}", _openvino(path, feeds, count), count)
+                yield Candidate(
+                    f"by hand: onnxruntime · {count}", _onnxruntime(path, feeds, count), count
+                )
+                yield Candidate(
+                    f"by hand: openvino · {count}", _openvino(path, feeds, count), count
+                )
 
 
 def _inductor(model: nn.Module, inputs: Any, count: int) -> Callable[[], Any]:
@@ -53,12 +58,22 @@ def _onnxruntime(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = count
     session = onnxruntime.InferenceSession(str(path), options)
-    return lambda: [torch.from_numpy(one) for one in session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})]
+    return lambda: [
+        torch.from_numpy(one)
+        for one in session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
+    ]
 
 
 def _openvino(path: Path, feeds: dict[str, Any], count: int) -> Callable[[], Any]:
     import openvino
 
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": count, "INFERENCE_PRECISION_HINT": "f32"}
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": count,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     compiled = openvino.Core().compile_model(str(path), "CPU", settings)
-    return lambda: [torch.from_numpy(one) for one in compiled({name: tensor.numpy() for name, tensor in feeds.items()}).values()]
+    return lambda: [
+        torch.from_numpy(one)
+        for one in compiled({name: tensor.numpy() for name, tensor in feeds.items()}).values()
+    ]

@@ -1,6 +1,8 @@
-"""The whole compression of trained models: cut in rounds with distillation between them, then trained in int8; over several seeds.
+"""The whole compression of trained models: cut in rounds with distillation between them, then
+trained in int8; over several seeds.
 
-Every figure is paired: a seed's compressed model against the same seed's original, on the same test data and timed in turn.
+Every figure is paired: a seed's compressed model against the same seed's original, on the same test
+data and timed in turn.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ STAGES = ("cut at once, nothing trained", "cut in rounds, distilled", "trained i
 
 
 class CompressedSeed(Record):
-    """One seed of a model compressed to one share of its parameters: the original and each stage, in turn."""
+    """One seed of a model compressed to one share of its parameters: the original and each stage,
+    in turn.
+    """
 
     seed: int
     goal: float
@@ -47,14 +51,21 @@ class CompressBench(Record):
     def title(self) -> str:
         """What the table shows."""
         seeds = len({run.seed for run in self.runs})
-        return f"{self.model} compressed, over {seeds} seeds, latency at batch {self.batch} on {self.machine}"
+        return (
+            f"{self.model} compressed, over {seeds} seeds, latency at batch {self.batch} on "
+            f"{self.machine}"
+        )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a share and stage: means over the seeds, with the standard deviation of the paired difference."""
+        """A row a share and stage: means over the seeds, with the standard deviation of the paired
+        difference.
+        """
         rows = []
         for goal in sorted({run.goal for run in self.runs}, reverse=True):
             runs = [run.measured for run in self.runs if run.goal == goal]
-            rows += [_row(goal, stage, runs) for stage in STAGES if all(_has(one, stage) for one in runs)]
+            rows += [
+                _row(goal, stage, runs) for stage in STAGES if all(_has(one, stage) for one in runs)
+            ]
         return rows or [{"model": "nothing was measured"}]
 
     @property
@@ -64,7 +75,12 @@ class CompressBench(Record):
 
 
 def bench(
-    model: str = MODEL, *, goals: Sequence[float] = GOALS, seeds: int = SEEDS, epochs: int = 3, seconds: float = 5.0
+    model: str = MODEL,
+    *,
+    goals: Sequence[float] = GOALS,
+    seeds: int = SEEDS,
+    epochs: int = 3,
+    seconds: float = 5.0,
 ) -> CompressBench:
     """Compress seed after seed; one that fails is noted, and an interrupt keeps what there is."""
     runs: list[CompressedSeed] = []
@@ -82,21 +98,38 @@ def bench(
         except KeyboardInterrupt:
             failures["interrupted"] = "what was complete until then is shown"
     return CompressBench(
-        machine=hardware().label, model=model, batch=BATCH, recipe=recipe.to_text(), runs=tuple(runs), failures=failures
+        machine=hardware().label,
+        model=model,
+        batch=BATCH,
+        recipe=recipe.to_text(),
+        runs=tuple(runs),
+        failures=failures,
     )
 
 
 def _recipe(goal: float, epochs: int) -> Recipe:
-    """Cut in rounds with distillation between them, much more of it at the end, and then the same in int8."""
-    rounds = gradually(prune={"to": {"parameters": goal}}, between={"distill": {"epochs": epochs}}, rounds=3)
-    learned: Recipe = rounds + {"distill": {"epochs": 4 * epochs, "learning_rate": 3e-3, "blend": True}}
+    """Cut in rounds with distillation between them, much more of it at the end, and then the same
+    in int8.
+    """
+    rounds = gradually(
+        prune={"to": {"parameters": goal}}, between={"distill": {"epochs": epochs}}, rounds=3
+    )
+    learned: Recipe = rounds + {
+        "distill": {"epochs": 4 * epochs, "learning_rate": 3e-3, "blend": True}
+    }
     return learned + {"qat": {"epochs": epochs}}
 
 
-def _compressed(model: str, seed: int, goal: float, recipe: Recipe, seconds: float) -> CompressedSeed:
+def _compressed(
+    model: str, seed: int, goal: float, recipe: Recipe, seconds: float
+) -> CompressedSeed:
     work = load(model, seed=seed, batch=BATCH)
     variants: dict[str, Any] = dict(
-        zip(STAGES, (Recipe([{"prune": {"to": {"parameters": goal}}}]), recipe[:-1], recipe), strict=True)
+        zip(
+            STAGES,
+            (Recipe([{"prune": {"to": {"parameters": goal}}}]), recipe[:-1], recipe),
+            strict=True,
+        )
     )
     measured = compare(work, seconds=seconds, **variants)
     if failed := [row for row in measured.rows if row.failure]:

@@ -43,10 +43,14 @@ class Experiment(Record):
     def table(self) -> list[dict[str, str]]:
         """A row a variant, a promise or a share."""
         rows = [{"model": one.workload, **row} for one in self.comparisons for row in one.table()]
-        rows += [{"model": one.before, "name": one.after, "note": one.promise} for one in self.promises]
+        rows += [
+            {"model": one.before, "name": one.after, "note": one.promise} for one in self.promises
+        ]
         rows += [{"model": one.workload, **row} for one in self.attention for row in one.table()]
         keys = list(dict.fromkeys(key for row in rows for key in row))
-        return [{key: row.get(key, "–") for key in keys} for row in rows] or [{"model": "nothing was measured"}]
+        return [{key: row.get(key, "–") for key in keys} for row in rows] or [
+            {"model": "nothing was measured"}
+        ]
 
     @property
     def summary(self) -> str:
@@ -94,7 +98,9 @@ def _cut(work: Workload, seconds: float) -> Iterable[Found]:
 
 
 def _int4(work: Workload, seconds: float) -> Iterable[Found]:
-    """Weights in int4: rounded afterwards, trained with the steps learned, and with the steps fixed."""
+    """Weights in int4: rounded afterwards, trained with the steps learned, and with the steps
+    fixed.
+    """
     rounded = Recipe([{"precision": {"default": "int4-weights"}}], limit=ANY_DROP)
     qat: dict[str, Any] = {"default": "int4-weights"}
     trained = Recipe([{"qat": qat}], limit=ANY_DROP)
@@ -110,7 +116,9 @@ def _allocation(work: Workload, seconds: float) -> Iterable[Found]:
     rows: dict[str, Any] = {
         "int8": int8,
         "int4": Recipe([{"precision": int4}], limit=ANY_DROP),
-        "int4, made up for": Recipe([{"precision": {**int4, "compensate": ["rounding", "bias"]}}], limit=ANY_DROP),
+        "int4, made up for": Recipe(
+            [{"precision": {**int4, "compensate": ["rounding", "bias"]}}], limit=ANY_DROP
+        ),
     }
     size = compare(work, int8, seconds=1.0, metric=False).rows[-1].size_bytes or 0
     planned = recipe_of(plan_precision(work, size_bytes=1.1 * size, seconds=3 * seconds))
@@ -123,7 +131,9 @@ def _sums(work: Workload, seconds: float) -> Iterable[Found]:
     engine = {"backend": {"name": "onnxruntime", "threads": 1}}
     rows: dict[str, Any] = {
         "sums in fp32": Recipe([{"precision": {"default": "int8"}}, engine], limit=ANY_DROP),
-        "sums in int8": Recipe([{"precision": {"default": "int8", "sums": "int8"}}, engine], limit=ANY_DROP),
+        "sums in int8": Recipe(
+            [{"precision": {"default": "int8", "sums": "int8"}}, engine], limit=ANY_DROP
+        ),
     }
     yield compare(work, seconds=seconds, metric=False, **rows)
 

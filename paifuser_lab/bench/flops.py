@@ -19,7 +19,9 @@ SECONDS = 0.5  # operators are counted in the first run; more of them would only
 
 
 class FlopsRow(Record):
-    """One model: all of our FLOPs, torch's, and ours of each operator that torch counts as nothing."""
+    """One model: all of our FLOPs, torch's, and ours of each operator that torch counts as
+    nothing.
+    """
 
     model: str
     ours: int
@@ -51,8 +53,12 @@ class FlopsBench(Record):
                 "model": row.model,
                 "ours": f"{row.ours / 1e9:.3f}",
                 "torch's": f"{row.torch / 1e9:.3f}",
-                "ours of what torch counts": "equal" if row.shared == row.torch else f"{row.shared / 1e9:.3f}",
-                "ours of the rest": ", ".join(f"{name} {count / 1e6:.3g} M" for name, count in largest(row)),
+                "ours of what torch counts": "equal"
+                if row.shared == row.torch
+                else f"{row.shared / 1e9:.3f}",
+                "ours of the rest": ", ".join(
+                    f"{name} {count / 1e6:.3g} M" for name, count in largest(row)
+                ),
             }
             for row in self.rows
         ]
@@ -84,7 +90,11 @@ def bench(names: tuple[str, ...]) -> FlopsBench:
 
 def full_size() -> tuple[str, ...]:
     """The zoo's models of real size, without data."""
-    return tuple(name for name in models() if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps")))
+    return tuple(
+        name
+        for name in models()
+        if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
+    )
 
 
 def counted_row(work: Workload, seen: Profile) -> FlopsRow:

@@ -1,7 +1,9 @@
-"""Our traces of layers' blocks of the Hessian against PyHessian's, on one batch: seconds to the same standard error.
+"""Our traces of layers' blocks of the Hessian against PyHessian's, on one batch: seconds to the
+same standard error.
 
-PyHessian knows the trace of all that has gradients, so that a layer's is asked for with the gradients of all others switched off. It runs
-a few probes a layer; their spread says how many it would need for the error that ours has reached.
+PyHessian knows the trace of all that has gradients, so that a layer's is asked for with the
+gradients of all others switched off. It runs a few probes a layer; their spread says how many it
+would need for the error that ours has reached.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class HessianBench(Record):
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
+        return (
+            f"seconds for every layer's trace within ±{ERROR:.0%} on one batch, on {self.machine}"
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a model."""
@@ -82,10 +86,17 @@ def bench(names: tuple[str, ...]) -> HessianBench:
 
 def _measured(work: Workload) -> TracedModel:
     if not work.train or work.loss is None:
-        raise MeasureError(f"{work.name} has no loss and data, and there is no Hessian without; name a trained model.")
+        raise MeasureError(
+            f"{work.name} has no loss and data, and there is no Hessian without; name a trained "
+            "model."
+        )
     ours = sensitivity(work, methods=("trace",), formats=("int4-weights",), batches=1, error=ERROR)
     quadratic = sensitivity(work, methods=("quadratic",), formats=("int4-weights",), batches=1)
-    judged = [row for row in ours.rows if row.curvature and row.curvature.trace and row.curvature.trace.error]
+    judged = [
+        row
+        for row in ours.rows
+        if row.curvature and row.curvature.trace and row.curvature.trace.error
+    ]
     batch = _batch_of(work, ours.seed)
     model = copy.deepcopy(work.model).eval()
     peers = [_peer(model, work, batch, row) for row in judged]
@@ -108,8 +119,12 @@ def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
     return first.inputs.args[0], first.target
 
 
-def _peer(model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSensitivity) -> tuple[float, float, float]:
-    """Seconds and probes that the peer needs for a layer, and how far its mean is from ours in standard errors."""
+def _peer(
+    model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSensitivity
+) -> tuple[float, float, float]:
+    """Seconds and probes that the peer needs for a layer, and how far its mean is from ours in
+    standard errors.
+    """
     estimate = row.curvature.trace if row.curvature else None
     if estimate is None or not estimate.error:
         raise MeasureError(f"'{row.layer}' has no trace to compare with.")
@@ -119,10 +134,15 @@ def _peer(model: nn.Module, work: Workload, batch: tuple[Any, Any], row: LayerSe
     began = time.perf_counter()
     seen = _pyhessian()(model, work.loss, data=batch, cuda=False)
     prepared = time.perf_counter()
-    values = seen.trace(maxIter=PROBES, tol=float("-inf"))  # with its own stop it ends at any negative trace
+    values = seen.trace(
+        maxIter=PROBES, tol=float("-inf")
+    )  # with its own stop it ends at any negative trace
     seconds_a_probe = (time.perf_counter() - prepared) / len(values)
     probes = max(2.0, variance(values) / estimate.error**2)
-    apart = abs(fmean(values) - estimate.value) / (variance(values) / len(values) + estimate.error**2) ** 0.5
+    apart = (
+        abs(fmean(values) - estimate.value)
+        / (variance(values) / len(values) + estimate.error**2) ** 0.5
+    )
     return prepared - began + probes * seconds_a_probe, probes, apart
 
 
@@ -130,5 +150,7 @@ def _pyhessian() -> Any:
     try:
         from pyhessian import hessian
     except ImportError as error:
-        raise MissingExtraError("pyhessian", extra="peers", needed_for="the comparison of traces") from error
+        raise MissingExtraError(
+            "pyhessian", extra="peers", needed_for="the comparison of traces"
+        ) from error
     return hessian

@@ -1,4 +1,6 @@
-"""int4-weights on the linear layers of a small Llama-like model, by the number of rows of a call: each way of computing, in turn."""
+"""int4-weights on the linear layers of a small Llama-like model, by the number of rows of a call:
+each way of computing, in turn.
+"""
 
 from __future__ import annotations
 
@@ -29,24 +31,32 @@ ALWAYS, NEVER = 2**31, 0  # rows that count as few
 
 
 class Block(nn.Module):
-    """The seven linear layers of a Llama block; of attention there is no more than they do for one token."""
+    """The seven linear layers of a Llama block; of attention there is no more than they do for one
+    token.
+    """
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.query, self.key, self.value, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
         self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.down = nn.Linear(inner, width, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         seen = F.rms_norm(tokens, tokens.shape[-1:])
-        tokens = tokens + self.out(torch.sigmoid(self.query(seen) * self.key(seen)) * self.value(seen))
+        tokens = tokens + self.out(
+            torch.sigmoid(self.query(seen) * self.key(seen)) * self.value(seen)
+        )
         seen = F.rms_norm(tokens, tokens.shape[-1:])
         made: Tensor = self.down(F.silu(self.gate(seen)) * self.up(seen))
         return tokens + made
 
 
 class Int4Row(Record):
-    """One way of computing calls of so many rows: its latency, the ratio to eager fp32 in the same rounds, and its error."""
+    """One way of computing calls of so many rows: its latency, the ratio to eager fp32 in the same
+    rounds, and its error.
+    """
 
     way: str
     rows: int
@@ -69,7 +79,8 @@ class Int4Bench(Record):
     def title(self) -> str:
         """What the table shows."""
         return (
-            f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on {self.machine} ({self.capability}); "
+            f"linear layers of {self.parameters / 1e6:.3g} M weights in all, one thread, on "
+            f"{self.machine} ({self.capability}); "
             f"× is faster than {EAGER}"
         )
 
@@ -77,12 +88,18 @@ class Int4Bench(Record):
         """A row a way, the fastest first, for one number of rows after another."""
         shown = [
             {
-                "rows": str(row.rows), "way": row.way, "ms": f"{row.ms:.3g}",
-                "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})", "error": f"{row.error:.1e}",
+                "rows": str(row.rows),
+                "way": row.way,
+                "ms": f"{row.ms:.3g}",
+                "×": f"{row.ratio:.2f} ({row.interval[0]:.2f}–{row.interval[1]:.2f})",
+                "error": f"{row.error:.1e}",
             }
             for row in sorted(self.rows, key=lambda one: (one.rows, one.ms))
-        ]  # fmt: skip
-        failed = [{"rows": "–", "way": way, "ms": "–", "×": "–", "error": why[:60]} for way, why in self.failures.items()]
+        ]
+        failed = [
+            {"rows": "–", "way": way, "ms": "–", "×": "–", "error": why[:60]}
+            for way, why in self.failures.items()
+        ]
         return [*shown, *failed]
 
 
@@ -90,7 +107,9 @@ def stack(width: int, inner: int, blocks: int, answers: int) -> nn.Module:
     """The linear layers, with one at the end that gives each token's answers, all from one seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return nn.Sequential(*(Block(width, inner) for _ in range(blocks)), nn.Linear(width, answers, bias=False)).eval()
+        return nn.Sequential(
+            *(Block(width, inner) for _ in range(blocks)), nn.Linear(width, answers, bias=False)
+        ).eval()
 
 
 def bench(
@@ -122,19 +141,30 @@ def bench(
     )
 
 
-def _measured(work: Workload, count: int, seconds: float, engines: Sequence[str], failures: dict[str, str]) -> Iterator[Int4Row]:
+def _measured(
+    work: Workload, count: int, seconds: float, engines: Sequence[str], failures: dict[str, str]
+) -> Iterator[Int4Row]:
     inputs = work.inputs
     ways = {EAGER: work.model, **_ways(work, engines, failures)}
     with ExitStack() as running_all, torch.no_grad():
         for model in ways.values():
             running_all.enter_context(running(model))
-        candidates = [Candidate(name, lambda model=model: inputs(model), 1) for name, model in ways.items()]  # type: ignore[misc]
+        candidates = [
+            Candidate(name, lambda model=model: inputs(model), 1) for name, model in ways.items()
+        ]  # type: ignore[misc]
         reference = inputs(work.model)
         errors = {one.name: output_error([reference], [one.call()])[0] for one in candidates}
         *_, samples = rounds_in_turn(candidates, rounds=60, seconds=seconds)
     for name, timed in samples.items():
         ratio, interval = ratio_of_rounds(samples[EAGER], timed)
-        yield Int4Row(way=name, rows=count, ms=timed.median_ms, ratio=ratio, interval=interval, error=errors[name])
+        yield Int4Row(
+            way=name,
+            rows=count,
+            ms=timed.median_ms,
+            ratio=ratio,
+            interval=interval,
+            error=errors[name],
+        )
 
 
 def _ways(work: Workload, engines: Sequence[str], failures: dict[str, str]) -> dict[str, nn.Module]:
@@ -148,7 +178,9 @@ def _ways(work: Workload, engines: Sequence[str], failures: dict[str, str]) -> d
     }
     for engine in engines:
         try:
-            ways[f"int4, {engine}"] = apply(work, Recipe([INT4, {"backend": {"name": engine, "threads": 1}}])).model
+            ways[f"int4, {engine}"] = apply(
+                work, Recipe([INT4, {"backend": {"name": engine, "threads": 1}}])
+            ).model
         except PaifuserError as error:
             failures[f"int4, {engine}"] = str(error)
     return ways

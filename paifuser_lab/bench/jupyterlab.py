@@ -1,6 +1,8 @@
-"""A JupyterLab of its own on loopback, and a page in Chromium that shows one of its notebooks. Stands on Playwright.
+"""A JupyterLab of its own on loopback, and a page in Chromium that shows one of its notebooks.
+Stands on Playwright.
 
-Nothing is shared with the user's own Jupyter: settings, kernels and workspaces live in a folder of its own.
+Nothing is shared with the user's own Jupyter: settings, kernels and workspaces live in a folder of
+its own.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ IS_READY = """async () => {
   return !!connection && connection.connectionStatus === 'connected' && connection.status === 'idle';
 }"""
 
-# From the notebook's own outputs, since how a page marks an error differs between versions of JupyterLab; where the page does not let
-# its application be asked, from the tracebacks that it shows.
+# From the notebook's own outputs, since how a page marks an error differs between versions of
+# JupyterLab; where the page does not let its application be asked, from the tracebacks that it
+# shows.
 ERRORS = """() => {
   const cells = window.jupyterapp?.shell.currentWidget.content.model.cells;
   if (!cells) return [...document.querySelectorAll('.jp-OutputArea-output pre')]
@@ -51,7 +54,10 @@ ERRORS = """() => {
   return [...cells].flatMap((cell) => cell.toJSON().outputs ?? [])
     .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
 }"""
-HAS_RUN = "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => one.textContent.includes('*'))"
+HAS_RUN = (
+    "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => "
+    "one.textContent.includes('*'))"
+)
 
 
 @dataclass
@@ -83,7 +89,9 @@ class Page:
         self.page.wait_for_function(IS_READY, timeout=60_000)
 
     def wait_until_run(self, timeout_s: float) -> None:
-        """No cell has a star; the Jupyter kernel may be idle in between, and a widget's messages make it seem so."""
+        """No cell has a star; the Jupyter kernel may be idle in between, and a widget's messages
+        make it seem so.
+        """
         self.page.wait_for_function(HAS_RUN, timeout=timeout_s * 1000)
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
@@ -113,7 +121,12 @@ class Page:
 
 def chromium() -> str | None:
     """A Chromium or Chrome on this machine."""
-    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
+    return (
+        os.environ.get("CHROMIUM")
+        or shutil.which("chromium")
+        or shutil.which("google-chrome")
+        or shutil.which("chrome")
+    )
 
 
 @contextmanager
@@ -124,7 +137,12 @@ def serving(folder: Path, home: Path, *, dark: bool = False) -> Iterator[Lab]:
     token, port = secrets.token_hex(16), _free_port()
     with (home / "server.log").open("w") as log:
         server = subprocess.Popen(
-            _command(folder, token, port), env=_environment(home), cwd=folder, stdout=log, stderr=log, start_new_session=True
+            _command(folder, token, port),
+            env=_environment(home),
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         try:
             lab = Lab(f"http://127.0.0.1:{port}", token, folder)
@@ -144,13 +162,18 @@ def browsing() -> Iterator[Any]:
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
-        raise MissingExtraError("playwright", extra="dev", needed_for="driving a browser") from error
+        raise MissingExtraError(
+            "playwright", extra="dev", needed_for="driving a browser"
+        ) from error
     with sync_playwright() as playwright:
         try:
-            browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET, headless=True)
+            browser = playwright.chromium.launch(
+                executable_path=chromium(), args=QUIET, headless=True
+            )
         except Error as error:
             raise MeasureError(
-                f"No Chromium could be started ({first_line(error)}); install one, or name it in the variable CHROMIUM."
+                f"No Chromium could be started ({first_line(error)}); install one, or name it in "
+                "the variable CHROMIUM."
             ) from error
         try:
             yield browser
@@ -164,11 +187,18 @@ def showing(lab: Lab, notebook: str, browser: Any = None) -> Iterator[Page]:
     with browsing() if browser is None else nullcontext(browser) as chosen:
         page = chosen.new_page(viewport={"width": 1280, "height": 900})
         shown = Page(page)
-        page.on("console", lambda said: shown.complaints.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console",
+            lambda said: shown.complaints.append(said.text) if said.type == "error" else None,
+        )
         page.on("pageerror", lambda error: shown.complaints.append(str(error)))
         page.on(
             "request",
-            lambda asked: None if asked.url.startswith((lab.url, "blob:", "data:")) else shown.strangers.append(asked.url),
+            lambda asked: (
+                None
+                if asked.url.startswith((lab.url, "blob:", "data:"))
+                else shown.strangers.append(asked.url)
+            ),
         )
         page.goto(f"{lab.url}/doc/tree/{notebook}?token={lab.token}")
         page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=60_000)
@@ -179,7 +209,9 @@ def showing(lab: Lab, notebook: str, browser: Any = None) -> Iterator[Page]:
 def write_notebook(path: Path, cells: list[str]) -> None:
     """A notebook of these cells, not yet run."""
     spec = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec})
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(cell) for cell in cells], metadata={"kernelspec": spec}
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, path)
 
@@ -204,19 +236,41 @@ def _write_settings(folder: Path, *, dark: bool) -> None:
 
 def _environment(home: Path) -> dict[str, str]:
     own = {
-        "JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "runtime", "IPYTHONDIR": "ipython",
-        "JUPYTERLAB_SETTINGS_DIR": "settings", "JUPYTERLAB_WORKSPACES_DIR": "workspaces", "MPLCONFIGDIR": "matplotlib",
-    }  # fmt: skip
-    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return {**kept, **{name: str(home / folder) for name, folder in own.items()}, "JUPYTER_NO_CONFIG": "1"}
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "IPYTHONDIR": "ipython",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "MPLCONFIGDIR": "matplotlib",
+    }
+    kept = {
+        name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")
+    }
+    return {
+        **kept,
+        **{name: str(home / folder) for name, folder in own.items()},
+        "JUPYTER_NO_CONFIG": "1",
+    }
 
 
 def _command(folder: Path, token: str, port: int) -> list[str]:
     return [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--allow-root", "--LabApp.extension_manager=readonly",
-        "--LanguageServerManager.autodetect=False", "--LabApp.expose_app_in_browser=True", "--ServerApp.terminals_enabled=False",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={folder}",
+        "--allow-root",
+        "--LabApp.extension_manager=readonly",
+        "--LanguageServerManager.autodetect=False",
+        "--LabApp.expose_app_in_browser=True",
+        "--ServerApp.terminals_enabled=False",
+    ]
 
 
 def _wait_for(lab: Lab, server: subprocess.Popen[bytes], log: Path) -> None:

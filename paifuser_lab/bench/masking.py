@@ -1,4 +1,6 @@
-"""What a pruned model has to equal, found without the pruning code: from the weights that are left, by their values."""
+"""What a pruned model has to equal, found without the pruning code: from the weights that are left,
+by their values.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,17 @@ def masked(original: nn.Module, pruned: nn.Module) -> nn.Module:
 
 
 def kept_places(weight: Tensor, smaller: Tensor) -> list[list[int]]:
-    """For each dimension which places are left; an error where anything else was done to the weight."""
+    """For each dimension which places are left; an error where anything else was done to the
+    weight.
+    """
     if weight.shape == smaller.shape:
         if not torch.equal(weight, smaller):
             raise MeasureError("A weight that kept its shape has changed.")
         return [list(range(size)) for size in weight.shape]
     values, places, counts = torch.unique(weight.detach(), return_inverse=True, return_counts=True)
-    first = torch.empty(len(values), dtype=torch.int64).scatter_(0, places.flatten(), torch.arange(weight.numel()))
+    first = torch.empty(len(values), dtype=torch.int64).scatter_(
+        0, places.flatten(), torch.arange(weight.numel())
+    )
     found = torch.searchsorted(values, smaller.detach().flatten()).clamp(max=len(values) - 1)
     if not torch.equal(values[found], smaller.detach().flatten()):
         raise MeasureError("A pruned weight has values that the original has not.")
@@ -52,12 +58,17 @@ def gap(one: nn.Module, other: nn.Module, inputs: Inputs) -> float:
     left, right = (_tensors(copy.deepcopy(model).double(), doubled) for model in (one, other))
     if [a.shape for a in left] != [b.shape for b in right]:
         raise MeasureError("The answers have different shapes.")
-    return max(float((a - b).abs().max() / a.abs().max().clamp(min=1e-9)) for a, b in zip(left, right, strict=True))
+    return max(
+        float((a - b).abs().max() / a.abs().max().clamp(min=1e-9))
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def _tensors(model: nn.Module, inputs: Inputs) -> list[Tensor]:
     with running(model):
-        return [leaf for leaf in pytree.tree_leaves(inputs.clone()(model)) if isinstance(leaf, Tensor)]
+        return [
+            leaf for leaf in pytree.tree_leaves(inputs.clone()(model)) if isinstance(leaf, Tensor)
+        ]
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -65,7 +76,9 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _makes(model: nn.Module, name: str, dim: int) -> bool:
-    """Whether a place along this dimension makes a value; of weights that no known layer holds, any may."""
+    """Whether a place along this dimension makes a value; of weights that no known layer holds, any
+    may.
+    """
     layer, _, leaf = name.rpartition(".")
     module = model.get_submodule(layer)
     if leaf in dict(module.named_buffers(recurse=False)):

@@ -20,7 +20,9 @@ from .by_hand import candidates as by_hand_candidates
 
 
 class HandRatio(Record):
-    """The plan's choice against the fastest engine called directly, the two alone in turn; above 1 the plan's is faster."""
+    """The plan's choice against the fastest engine called directly, the two alone in turn; above 1
+    the plan's is faster.
+    """
 
     plan: str
     best_by_hand: str
@@ -48,26 +50,37 @@ class ModelsBench(Record):
         """A row a model, a column a back end."""
         rows = [self._row(one) for one in self.comparisons]
         keys = list(dict.fromkeys(key for row in rows for key in row))
-        return [{key: row.get(key, "–") for key in keys} for row in rows] or [{"model": "nothing was measured"}]
+        return [{key: row.get(key, "–") for key in keys} for row in rows] or [
+            {"model": "nothing was measured"}
+        ]
 
     def _row(self, comparison: Comparison) -> dict[str, str]:
         base = comparison[comparison.baseline]
         row = {"model": comparison.workload, "eager": f"{base.latency_ms:.3g} ({base.threads}t)"}
         for engine in ("inductor", "onnxruntime", "openvino"):
-            tried = [one for one in comparison.rows if one.latency_ms is not None and one.name.startswith(engine)]
+            tried = [
+                one
+                for one in comparison.rows
+                if one.latency_ms is not None and one.name.startswith(engine)
+            ]
             if tried:
                 best = min(tried, key=lambda one: one.latency_ms or 0.0)
                 row[engine] = f"{best.latency_ms:.3g} ({best.threads}t) {best.speedup:.2f} ×"
         row["best"] = comparison.best.name
         if hand := self.by_hand.get(comparison.workload):
-            row["plan / best by hand"] = f"{hand.ratio:.2f} × ({hand.interval[0]:.2f}–{hand.interval[1]:.2f}) {hand.best_by_hand}"
+            row["plan / best by hand"] = (
+                f"{hand.ratio:.2f} × ({hand.interval[0]:.2f}–{hand.interval[1]:.2f}) "
+                f"{hand.best_by_hand}"
+            )
         return row
 
 
 def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBench:
     """Measure models one after another; one that fails is noted and the others go on."""
     chosen = names or tuple(
-        name for name in models() if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
+        name
+        for name in models()
+        if not any(part in name for part in ("-tiny", "-digits", "-streets", "-maps"))
     )
     comparisons: list[Comparison] = []
     hands: dict[str, HandRatio] = {}
@@ -84,7 +97,9 @@ def bench(names: tuple[str, ...], *, seconds: float, by_hand: bool) -> ModelsBen
             except KeyboardInterrupt:
                 break
             shown.advance(doing=name)
-    return ModelsBench(machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures)
+    return ModelsBench(
+        machine=hardware().name, comparisons=tuple(comparisons), by_hand=hands, failures=failures
+    )
 
 
 def _backends(work: Workload, seconds: float) -> Comparison:
@@ -93,17 +108,22 @@ def _backends(work: Workload, seconds: float) -> Comparison:
 
 
 def _options() -> list[dict[str, object]]:
-    """Every engine with each sensible number of threads; compiling is long, so Inductor is frozen only at the most threads."""
+    """Every engine with each sensible number of threads; compiling is long, so Inductor is frozen
+    only at the most threads.
+    """
     found: list[dict[str, object]] = []
     for count in thread_choices():
-        found += [{"name": name, "threads": count} for name in available_engines() if name != "eager"]
+        found += [
+            {"name": name, "threads": count} for name in available_engines() if name != "eager"
+        ]
     return [*found, {"name": "inductor", "threads": thread_choices()[-1], "freeze": True}]
 
 
 def _against_hand(work: Workload, seconds: float) -> HandRatio:
     """The plan's variant against the best engine by hand.
 
-    That one is found in a first set of rounds and timed in a second: what looks best of many has had some luck.
+    That one is found in a first set of rounds and timed in a second: what looks best of many has
+    had some luck.
     """
     recipe = plan(work, seconds=seconds)
     variant = apply(work, recipe)

@@ -1,4 +1,6 @@
-"""Our recipes in few bits against fp32 in every engine and against other quantizers: time and output error, in turn."""
+"""Our recipes in few bits against fp32 in every engine and against other quantizers: time and
+output error, in turn.
+"""
 
 from __future__ import annotations
 
@@ -59,16 +61,24 @@ class PrecisionBench(Record):
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"latency in ms (relative L2 error against fp32) on {self.machine}; ratio above 1: ours is faster"
+        return (
+            f"latency in ms (relative L2 error against fp32) on {self.machine}; ratio above 1: "
+            "ours is faster"
+        )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a way of running, the fastest first, model by model; the duel stands beside our part in it."""
+        """A row a way of running, the fastest first, model by model; the duel stands beside our
+        part in it.
+        """
         rows = []
         for model in self.models:
             for row in sorted(model.rows, key=lambda one: one.ms):
                 duel = ""
                 if row.name == model.ours and model.ratio and model.interval:
-                    duel = f"{model.ratio:.2f} × ({model.interval[0]:.2f}–{model.interval[1]:.2f}) {model.peer}"
+                    duel = (
+                        f"{model.ratio:.2f} × ({model.interval[0]:.2f}–{model.interval[1]:.2f}) "
+                        f"{model.peer}"
+                    )
                 rows.append(
                     {
                         "model": model.workload,
@@ -79,13 +89,21 @@ class PrecisionBench(Record):
                     }
                 )
             rows += [
-                {"model": model.workload, "way": name, "ms": "–", "error": why[:60], "against the fastest peer": ""}
+                {
+                    "model": model.workload,
+                    "way": name,
+                    "ms": "–",
+                    "error": why[:60],
+                    "against the fastest peer": "",
+                }
                 for name, why in model.failures.items()
             ]
         return rows or [{"model": "nothing was measured"}]
 
 
-def bench(names: tuple[str, ...], *, seconds: float, peers: tuple[str, ...] = PEERS) -> PrecisionBench:
+def bench(
+    names: tuple[str, ...], *, seconds: float, peers: tuple[str, ...] = PEERS
+) -> PrecisionBench:
     """Measure models one after another; one that fails is noted and the others go on."""
     found: list[PrecisionModel] = []
     failures: dict[str, str] = {}
@@ -110,7 +128,10 @@ def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> Precisi
         mine = [one for name, variant in ours.items() for one in _candidates(work, name, variant)]
         hands = [one for one in engines_by_hand(work) if _engine(one) in ("eager", *peers)]
         others = [*hands, *quantizers(work, peers, failures)]
-        errors = {one.name: output_error(_flat(reference), _flat(one.call()))[0] for one in (*mine, *others)}
+        errors = {
+            one.name: output_error(_flat(reference), _flat(one.call()))[0]
+            for one in (*mine, *others)
+        }
         *_, samples = rounds_in_turn([*mine, *others], rounds=30, seconds=seconds)
         ms = {name: timed.median_ms for name, timed in samples.items()}
         peer = min(others, key=lambda one: ms[one.name])
@@ -122,7 +143,10 @@ def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> Precisi
             ratio, interval = ratio_of_rounds(pair[peer.name], pair[best.name])
             duel |= {"ours": best.name, "ratio": ratio, "interval": interval}
     names = {one.name for one in mine}
-    rows = tuple(PrecisionRow(name=name, is_ours=name in names, ms=ms[name], error=errors[name]) for name in ms)
+    rows = tuple(
+        PrecisionRow(name=name, is_ours=name in names, ms=ms[name], error=errors[name])
+        for name in ms
+    )
     return PrecisionModel(workload=work.name, rows=rows, failures=failures, **duel)
 
 

@@ -1,4 +1,6 @@
-"""What `paifuser-lab bench widgets` runs inside a notebook: a panel of many rows, and clocks on Python's side of it."""
+"""What `paifuser-lab bench widgets` runs inside a notebook: a panel of many rows, and clocks on
+Python's side of it.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,15 @@ PAUSE_S = 0.15  # between changes, so that each is painted before the next
 
 
 class Probe:
-    """A profile of about `rows` rows and its panel; `stamps` are moments in ms since the epoch, as the page's clock tells them."""
+    """A profile of about `rows` rows and its panel; `stamps` are moments in ms since the epoch, as
+    the page's clock tells them.
+    """
 
     def __init__(self, rows: int) -> None:
-        blocks = [nn.Sequential(*(nn.Linear(8, 8) for _ in range(A_BLOCK))) for _ in range(rows // (A_BLOCK + 1))]
+        blocks = [
+            nn.Sequential(*(nn.Linear(8, 8) for _ in range(A_BLOCK)))
+            for _ in range(rows // (A_BLOCK + 1))
+        ]
         work = Workload(nn.Sequential(*blocks), torch.randn(1, 8), name=f"chain of {rows}")
         self.profile = profile(work, runs=1, seconds=0.1, threads=1)
         self.create_ms = statistics.median(self._creation_ms() for _ in range(CREATIONS))

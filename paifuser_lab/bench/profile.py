@@ -1,4 +1,6 @@
-"""What profiling costs, how well its rows add up, and its FLOPs beside torch's: over the zoo, and for a model of 1,000 layers."""
+"""What profiling costs, how well its rows add up, and its FLOPs beside torch's: over the zoo, and
+for a model of 1,000 layers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ LAYERS = 1000
 
 
 class ProfileRow(Record):
-    """What profiling one model took and gave; `flops` are ours of the operators that torch's counter knows, `all_flops` of all."""
+    """What profiling one model took and gave; `flops` are ours of the operators that torch's
+    counter knows, `all_flops` of all.
+    """
 
     model: str
     layers: int
@@ -61,8 +65,12 @@ class ProfileBench(Record):
                 "latency ms": f"{row.latency_ms:.3g}",
                 "slower while profiling": f"{row.slowdown_while_profiling:+.1%}",
                 "rows' sum / latency": f"{row.rows_to_latency:.3f}",
-                "FLOPs / torch's": "" if row.all_flops is None else f"{row.all_flops / row.torch_flops:.4f}",
-                "the same operators": "equal" if row.flops == row.torch_flops else f"{row.flops / row.torch_flops:.4f}",
+                "FLOPs / torch's": ""
+                if row.all_flops is None
+                else f"{row.all_flops / row.torch_flops:.4f}",
+                "the same operators": "equal"
+                if row.flops == row.torch_flops
+                else f"{row.flops / row.torch_flops:.4f}",
                 "seconds": f"{row.profile_s:.1f}",
             }
             for row in self.rows
@@ -134,7 +142,9 @@ class _Chain(nn.Module):
 
 
 def _thousand_layers() -> tuple[float, float]:
-    """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as a notebook would."""
+    """Seconds to profile a chain of 1,000 layers in ten runs, and to draw it as a notebook
+    would.
+    """
     work = Workload(_Chain(), torch.randn(1, 8), name="chain")
     profiled_s, seen = _seconds(lambda: profile(work, runs=10))
     drawn_s, _ = _seconds(lambda: _draw(seen))

@@ -1,4 +1,6 @@
-"""How much of a zoo of small architectures pruning covers: exact, refused or wrong, how far it went, and how long it took."""
+"""How much of a zoo of small architectures pruning covers: exact, refused or wrong, how far it
+went, and how long it took.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,20 @@ class PruneBench(Record):
     @property
     def title(self) -> str:
         """What the table shows."""
-        return f"{self.ratio:.0%} of the channels asked away, against the same model with zeros, on {self.machine}"
+        return (
+            f"{self.ratio:.0%} of the channels asked away, against the same model with zeros, on "
+            f"{self.machine}"
+        )
 
     @property
     def summary(self) -> str:
         """How many of each, and how the time grows."""
         told = counts(self.rows, ("exact", "refused", "wrong"))
         slowest = max((row.seconds for row in self.rows), default=0.0)
-        grown = ", ".join(f"{layers:,} layers {seconds:.1f} s" for layers, seconds in self.layers_to_seconds.items())
+        grown = ", ".join(
+            f"{layers:,} layers {seconds:.1f} s"
+            for layers, seconds in self.layers_to_seconds.items()
+        )
         ours = f"{told} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
         every = counts(self.peer_rows, ("exact", "refused", "wrong", "failed", "timed out"))
         return f"{ours}\n{self.peer}: {every} of {len(self.peer_rows)}" if self.peer else ours
@@ -67,20 +75,38 @@ class PruneBench(Record):
 
 def _beside(peer: str, row: PruneRow) -> dict[str, str]:
     removed = f"{row.removed_weights:.0%}" if row.verdict in ("exact", "wrong") else "–"
-    return {peer: row.verdict, "its weights removed": removed, "its seconds": f"{row.seconds:.2f}", "its note": row.note}
+    return {
+        peer: row.verdict,
+        "its weights removed": removed,
+        "its seconds": f"{row.seconds:.2f}",
+        "its note": row.note,
+    }
 
 
 def bench(
-    names: Sequence[str] = (), *, ratio: float = 0.5, depths: Sequence[int] = DEPTHS, peer: str | None = None
+    names: Sequence[str] = (),
+    *,
+    ratio: float = 0.5,
+    depths: Sequence[int] = DEPTHS,
+    peer: str | None = None,
 ) -> PruneBench:
-    """Prune every architecture, or those whose names have one of these words in them, and networks of growing depth."""
+    """Prune every architecture, or those whose names have one of these words in them, and networks
+    of growing depth.
+    """
     if peer not in (None, *PEERS):
         raise MeasureError(f"'{peer}' is no peer in pruning; there is {', '.join(PEERS)}.")
     if peer is not None:
         torch_pruning()
-    chosen = [one for one in architectures() if not names or any(word.lower() in one.name.lower() for word in names)]
+    chosen = [
+        one
+        for one in architectures()
+        if not names or any(word.lower() in one.name.lower() for word in names)
+    ]
     rows: list[PruneRow] = []
-    with threads(1), progress("architectures", len(chosen)) as shown:  # so small that a second one would only be waited for
+    with (
+        threads(1),
+        progress("architectures", len(chosen)) as shown,
+    ):  # so small that a second one would only be waited for
         for one in chosen:
             rows.append(_row(one, ratio))
             shown.advance(doing=one.name)
@@ -111,8 +137,18 @@ def _row(architecture: Architecture, ratio: float) -> PruneRow:
     try:
         variant = apply(work, _recipe(ratio))
     except PaifuserError as problem:
-        return PruneRow(name=work.name, verdict="refused", seconds=time.perf_counter() - began, note=str(problem))
-    return judged(work, variant.module, time.perf_counter() - began, next((note for note in variant.notes[1:]), ""))
+        return PruneRow(
+            name=work.name,
+            verdict="refused",
+            seconds=time.perf_counter() - began,
+            note=str(problem),
+        )
+    return judged(
+        work,
+        variant.module,
+        time.perf_counter() - began,
+        next((note for note in variant.notes[1:]), ""),
+    )
 
 
 def _recipe(ratio: float) -> Recipe:
@@ -125,7 +161,10 @@ class _Deep(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.stem, self.head = nn.Linear(8, 16), nn.Linear(16, 3)
-        self.pairs = nn.ModuleList(nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 16)) for _ in range(layers // 2))
+        self.pairs = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.Linear(24, 16))
+            for _ in range(layers // 2)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)

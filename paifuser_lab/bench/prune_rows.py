@@ -33,7 +33,9 @@ def judged(work: Workload, model: nn.Module, seconds: float, note: str = "") -> 
     try:
         error = gap(masked(work.model, model), model, work.inputs)
     except MeasureError as problem:
-        return PruneRow(name=work.name, verdict="wrong", error=float("inf"), seconds=seconds, note=str(problem))
+        return PruneRow(
+            name=work.name, verdict="wrong", error=float("inf"), seconds=seconds, note=str(problem)
+        )
     return PruneRow(
         name=work.name,
         verdict="exact" if error < EXACT else "wrong",
@@ -47,7 +49,9 @@ def judged(work: Workload, model: nn.Module, seconds: float, note: str = "") -> 
 
 def counts(rows: tuple[PruneRow, ...], verdicts: tuple[Verdict, ...]) -> str:
     """How many of each verdict."""
-    return ", ".join(f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in verdicts)
+    return ", ".join(
+        f"{sum(row.verdict == verdict for row in rows)} {verdict}" for verdict in verdicts
+    )
 
 
 def _channels(model: nn.Module) -> int:

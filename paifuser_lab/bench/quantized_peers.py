@@ -1,4 +1,6 @@
-"""Other quantizers, used as their documentation says: what our int8 is held against. Both are calibrated on the example inputs."""
+"""Other quantizers, used as their documentation says: what our int8 is held against. Both are
+calibrated on the example inputs.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,49 @@ from ..workload import Workload
 Call = Callable[[], Any]
 
 
-def candidates(work: Workload, engines: tuple[str, ...], failures: dict[str, str]) -> Iterator[Candidate]:
-    """Each peer, once for each sensible number of threads; one that fails on this model is noted."""
+def candidates(
+    work: Workload, engines: tuple[str, ...], failures: dict[str, str]
+) -> Iterator[Candidate]:
+    """Each peer, once for each sensible number of threads; one that fails on this model is
+    noted.
+    """
     inputs = work.inputs.clone()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         names = export_onnx(copy.deepcopy(work.model).eval(), inputs, folder / "model.onnx")
         feeds = {key: tensor.numpy() for key, tensor in zip(names, inputs.tensors, strict=True)}
-        quantized = _tried("ORT static int8", _onnxruntime_int8, folder, feeds, failures) if "onnxruntime" in engines else None
+        quantized = (
+            _tried("ORT static int8", _onnxruntime_int8, folder, feeds, failures)
+            if "onnxruntime" in engines
+            else None
+        )
         is_there = "nncf" in engines and find_spec("nncf")
         compressed = _tried("NNCF int8", _nncf_int8, folder, feeds, failures) if is_there else None
         for count in thread_choices():
             if quantized is not None:
-                yield Candidate(f"ORT static int8 · {count}", _onnxruntime(quantized, feeds, count), count)
+                yield Candidate(
+                    f"ORT static int8 · {count}", _onnxruntime(quantized, feeds, count), count
+                )
             if find_spec("openvino"):
-                yield Candidate(f"OpenVINO bf16 · {count}", _openvino(folder / "model.onnx", feeds, count, "bf16"), count)
+                yield Candidate(
+                    f"OpenVINO bf16 · {count}",
+                    _openvino(folder / "model.onnx", feeds, count, "bf16"),
+                    count,
+                )
                 if compressed is not None:
-                    yield Candidate(f"OpenVINO NNCF int8 · {count}", _openvino(compressed, feeds, count, "f32"), count)
+                    yield Candidate(
+                        f"OpenVINO NNCF int8 · {count}",
+                        _openvino(compressed, feeds, count, "f32"),
+                        count,
+                    )
 
 
 def _tried(
-    name: str, make: Callable[[Path, dict[str, Any]], Path], folder: Path, feeds: dict[str, Any], failures: dict[str, str]
+    name: str,
+    make: Callable[[Path, dict[str, Any]], Path],
+    folder: Path,
+    feeds: dict[str, Any],
+    failures: dict[str, str],
 ) -> Path | None:
     try:
         return make(folder, feeds)
@@ -52,7 +76,12 @@ def _tried(
 
 
 def _onnxruntime_int8(folder: Path, feeds: dict[str, Any]) -> Path:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Once(CalibrationDataReader):  # type: ignore[misc]
@@ -64,11 +93,18 @@ def _onnxruntime_int8(folder: Path, feeds: dict[str, Any]) -> Path:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        quant_pre_process(str(folder / "model.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
+        quant_pre_process(
+            str(folder / "model.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True
+        )
         quantize_static(
-            str(folder / "prepared.onnx"), str(folder / "int8.onnx"), Once(), quant_format=QuantFormat.QDQ,
-            per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-        )  # fmt: skip
+            str(folder / "prepared.onnx"),
+            str(folder / "int8.onnx"),
+            Once(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
     return folder / "int8.onnx"
 
 
@@ -81,7 +117,9 @@ def _nncf_int8(folder: Path, feeds: dict[str, Any]) -> Path:
         from nncf.common.logging.logger import set_log_level
 
         set_log_level(40)
-    made = nncf.quantize(model, nncf.Dataset([feeds]), preset=nncf.QuantizationPreset.MIXED, subset_size=1)
+    made = nncf.quantize(
+        model, nncf.Dataset([feeds]), preset=nncf.QuantizationPreset.MIXED, subset_size=1
+    )
     openvino.save_model(made, str(folder / "nncf.xml"), compress_to_fp16=False)
     return folder / "nncf.xml"
 
@@ -100,7 +138,12 @@ def _openvino(path: Path, feeds: dict[str, Any], count: int, hint: str) -> Call:
     import openvino
 
     settings = {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": count, "INFERENCE_PRECISION_HINT": hint, "ENABLE_MMAP": False,
-    }  # fmt: skip
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": count,
+        "INFERENCE_PRECISION_HINT": hint,
+        "ENABLE_MMAP": False,
+    }
     request = openvino.Core().compile_model(str(path), "CPU", settings).create_infer_request()
-    return lambda: [torch.from_numpy(one).clone() for one in request.infer(feeds, share_inputs=True).values()]
+    return lambda: [
+        torch.from_numpy(one).clone() for one in request.infer(feeds, share_inputs=True).values()
+    ]

@@ -1,4 +1,6 @@
-"""How well each way of judging layers agrees with the measured loss, and what it takes: over the models that have data."""
+"""How well each way of judging layers agrees with the measured loss, and what it takes: over the
+models that have data.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from ..workload.load import load
 
 MODELS = ("resnet18-digits-tiny", "resnet18-digits", "resnet18-hard-digits")
 FORMATS = ("int2-weights", "int3-weights", "int4-weights", "int8")
-METHODS = ("quadratic", "quadratic-curvature", "trace", "fisher", "fisher-sampled", "divergence", "output", "ablation")
+METHODS = (
+    "quadratic",
+    "quadratic-curvature",
+    "trace",
+    "fisher",
+    "fisher-sampled",
+    "divergence",
+    "output",
+    "ablation",
+)
 
 
 class SensitivityBench(Record):
@@ -36,7 +47,9 @@ class SensitivityBench(Record):
     @property
     def summary(self) -> str:
         """What is to be kept in mind."""
-        return "\n".join(f"{record.workload}: {note}" for record in self.records for note in record.notes)
+        return "\n".join(
+            f"{record.workload}: {note}" for record in self.records for note in record.notes
+        )
 
 
 def bench(
@@ -54,7 +67,11 @@ def bench(
     with progress("models", len(chosen)) as shown:
         for name in chosen:
             try:
-                records.append(sensitivity(load(name), formats=formats, methods=methods, batches=batches, error=error))
+                records.append(
+                    sensitivity(
+                        load(name), formats=formats, methods=methods, batches=batches, error=error
+                    )
+                )
             except PaifuserError as problem:
                 failures[name] = str(problem)
             except KeyboardInterrupt:
@@ -64,7 +81,10 @@ def bench(
 
 
 def _row(record: Sensitivity, method: Method) -> dict[str, str]:
-    agreement = {name: f"{method.agreement[name]:.2f}" if name in method.agreement else "–" for name in record.formats}
+    agreement = {
+        name: f"{method.agreement[name]:.2f}" if name in method.agreement else "–"
+        for name in record.formats
+    }
     return {
         "model": record.workload,
         "method": method.name,

@@ -1,7 +1,9 @@
-"""What a widget costs: to create, on the wire, to paint; from a click to Python, and from Python to paint. In a real JupyterLab.
+"""What a widget costs: to create, on the wire, to paint; from a click to Python, and from Python to
+paint. In a real JupyterLab.
 
-Page and Python run on one machine and read one clock. A moment of paint is the first one after the frame that shows the change;
-the first is counted from before the panel is created. The twin is the figure that travels along for where no widget can live.
+Page and Python run on one machine and read one clock. A moment of paint is the first one after the
+frame that shows the change; the first is counted from before the panel is created. The twin is the
+figure that travels along for where no widget can live.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ CELLS = (
     "probe.save('told.json')",
 )
 
-# `painted` is when the first rows were on the screen, `clicked` when each click was made, `chosen` when each choice was on the screen.
+# `painted` is when the first rows were on the screen, `clicked` when each click was made, `chosen`
+# when each choice was on the screen.
 WATCH = """(panel) => {
   const now = () => performance.timeOrigin + performance.now();
   const seen = (window.pfSeen = { painted: 0, clicked: [], chosen: [] });
@@ -112,15 +115,26 @@ class WidgetsBench(Record):
             }
             for row in self.rows
         ]
-        goal = {"rows": "goal, 300", "create ms": "< 50", "sum kB": "< 150", "first paint ms": "< 200"}
+        goal = {
+            "rows": "goal, 300",
+            "create ms": "< 50",
+            "sum kB": "< 150",
+            "first paint ms": "< 200",
+        }
         goal["click → Python ms, p50 p95"] = "p95 < 50"
-        return [*rows, {key: goal.get(key, "") for key in rows[0]}] if rows else [{"rows": "nothing was measured"}]
+        return (
+            [*rows, {key: goal.get(key, "") for key in rows[0]}]
+            if rows
+            else [{"rows": "nothing was measured"}]
+        )
 
 
 def bench(sizes: Sequence[int] = SIZES, clicks: int = CLICKS) -> WidgetsBench:
     """Measure a panel of each size, in a notebook of its own."""
     if not sizes or min(sizes) < 10:
-        raise MeasureError("A panel of fewer than 10 rows measures nothing; ask for 10 rows or more.")
+        raise MeasureError(
+            "A panel of fewer than 10 rows measures nothing; ask for 10 rows or more."
+        )
     rows = []
     with tempfile.TemporaryDirectory() as folder, progress("panels", len(sizes)) as shown:
         home = Path(folder)
@@ -138,7 +152,10 @@ def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
     with showing(lab, f"{size}/panel.ipynb", browser) as shown:
         seen, received = _driven(shown, clicks)
         if errors := shown.errors():
-            raise MeasureError(f"The panel of {size} rows failed in its notebook: {errors[0].strip().splitlines()[-1]}.")
+            raise MeasureError(
+                f"The panel of {size} rows failed in its notebook: "
+                f"{errors[0].strip().splitlines()[-1]}."
+            )
     told = json.loads((lab.folder / str(size) / "told.json").read_text(encoding="utf-8"))
     clicked = [arrived for _, arrived in told.pop("clicked")]
     changed = [made for _, made in told.pop("changed")]
@@ -152,7 +169,9 @@ def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
 
 
 def _driven(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
-    """Show the panel, click on its rows, let Python select; what the page saw, and the bytes that came until it was painted."""
+    """Show the panel, click on its rows, let Python select; what the page saw, and the bytes that
+    came until it was painted.
+    """
     page, frames = shown.page, _frames(shown.page)
     page.reload()  # so that the frames are heard from the first
     page.locator(".jp-NotebookPanel .jp-Cell").first.wait_for(timeout=60_000)
@@ -167,7 +186,9 @@ def _driven(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
     for click in range(clicks):
         rows.nth(1 + click % max(1, rows.count() - 3)).click()
         page.wait_for_timeout(60)
-    page.evaluate("() => { window.pfClicked = [...window.pfSeen.clicked]; window.pfSeen.chosen = []; }")
+    page.evaluate(
+        "() => { window.pfClicked = [...window.pfSeen.clicked]; window.pfSeen.chosen = []; }"
+    )
     shown.run_cell(2, PATIENCE_S)
     seen: dict[str, Any] = page.evaluate("() => ({ ...window.pfSeen, clicked: window.pfClicked })")
     shown.run_cell(3, PATIENCE_S)
@@ -177,7 +198,10 @@ def _driven(shown: Page, clicks: int) -> tuple[dict[str, Any], int]:
 def _frames(page: Any) -> list[int]:
     """The sizes of what comes through the page's sockets from now on."""
     sizes: list[int] = []
-    page.on("websocket", lambda socket: socket.on("framereceived", lambda frame: sizes.append(len(frame))))
+    page.on(
+        "websocket",
+        lambda socket: socket.on("framereceived", lambda frame: sizes.append(len(frame))),
+    )
     return sizes
 
 
@@ -188,7 +212,10 @@ def _answers(causes: Sequence[float], effects: Sequence[float]) -> list[float]:
         after = [effect for effect in effects if cause <= effect < until]
         spans += [min(after) - cause] if after else []
     if len(spans) < len(causes) / 2:
-        raise MeasureError(f"Only {len(spans)} of {len(causes)} changes arrived before the next; is the machine busy?")
+        raise MeasureError(
+            f"Only {len(spans)} of {len(causes)} changes arrived before the next; is the machine "
+            "busy?"
+        )
     return spans
 
 

@@ -1,4 +1,5 @@
-"""`paifuser-lab`: the lab from a terminal. `program` has the commands, `commands` the benches, `terminal` prints.
+"""`paifuser-lab`: the lab from a terminal. `program` has the commands, `commands` the benches,
+`terminal` prints.
 
 `python -m paifuser_lab.cli` does the same.
 """

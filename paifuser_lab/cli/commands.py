@@ -14,12 +14,21 @@ bench = typer.Typer(help="Measure this project against its peers.", no_args_is_h
 
 @bench.command("kernels")
 def bench_kernels(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in names of kernels or cases; all without any.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    on: Annotated[str, typer.Option(help="gpu, or cpu: small shapes in the emulator, nothing timed.")] = "gpu",
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words in names of kernels or cases; all without any."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
+    on: Annotated[
+        str, typer.Option(help="gpu, or cpu: small shapes in the emulator, nothing timed.")
+    ] = "gpu",
     seconds: Annotated[float, typer.Option(help="Time for all of it.", min=1)] = 420.0,
 ) -> None:
-    """Hold every CUDA kernel to float64, then time it against what torch has, as parts of the machine's ceilings."""
+    """Hold every CUDA kernel to float64, then time it against what torch has, as parts of the
+    machine's ceilings.
+    """
     from ..bench.kernels import bench as measure
 
     measured = measure(tuple(names or ()), on=on, seconds=seconds)
@@ -30,10 +39,17 @@ def bench_kernels(
 
 @bench.command("models")
 def bench_models(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
-    by_hand: Annotated[bool, typer.Option("--by-hand", help="Also time each engine called directly, against the plan.")] = False,
+    by_hand: Annotated[
+        bool,
+        typer.Option("--by-hand", help="Also time each engine called directly, against the plan."),
+    ] = False,
 ) -> None:
     """Time each model with each back end: ratio to eager, and to the best."""
     from ..bench.models import bench as measure
@@ -43,16 +59,25 @@ def bench_models(
 
 @bench.command("fuse")
 def bench_fuse(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; seven of the zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; seven of the zoo where none is named.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
     batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
     builds: Annotated[
-        bool, typer.Option("--builds", help="Instead, how long building takes, with caches empty and filled.")
+        bool,
+        typer.Option(
+            "--builds", help="Instead, how long building takes, with caches empty and filled."
+        ),
     ] = False,
 ) -> None:
-    """Time each model with layers run as one, and attention in one pass, against eager and compiled torch."""
+    """Time each model with layers run as one, and attention in one pass, against eager and compiled
+    torch.
+    """
     from ..bench import builds as building
     from ..bench.fuse import bench as measure
 
@@ -65,12 +90,20 @@ def bench_fuse(
 
 @bench.command("precision")
 def bench_precision(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model, twice.")] = 30.0,
-    peers: Annotated[str, typer.Option(help="Which peers, separated by commas.")] = "inductor,onnxruntime,openvino,nncf",
+    peers: Annotated[
+        str, typer.Option(help="Which peers, separated by commas.")
+    ] = "inductor,onnxruntime,openvino,nncf",
 ) -> None:
-    """Time our recipes in few bits against fp32 in every engine and against other quantizers, errors beside."""
+    """Time our recipes in few bits against fp32 in every engine and against other quantizers,
+    errors beside.
+    """
     from ..bench.precision import bench as measure
 
     _show_bench(measure(tuple(names or ()), seconds=seconds, peers=tuple(peers.split(","))), json)
@@ -78,31 +111,54 @@ def bench_precision(
 
 @bench.command("int4")
 def bench_int4(
-    rows: Annotated[list[int] | None, typer.Argument(help="Rows of a call; 1, 8, 32 and 64 where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    rows: Annotated[
+        list[int] | None,
+        typer.Argument(help="Rows of a call; 1, 8, 32 and 64 where none is named."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each number of rows.")] = 30.0,
     width: Annotated[int, typer.Option(help="Numbers a token.", min=1)] = 768,
-    inner: Annotated[int, typer.Option(help="Numbers a token between a block's last layers.", min=1)] = 2048,
+    inner: Annotated[
+        int, typer.Option(help="Numbers a token between a block's last layers.", min=1)
+    ] = 2048,
     blocks: Annotated[int, typer.Option(help="Blocks of seven linear layers.", min=0)] = 12,
     answers: Annotated[int, typer.Option(help="Answers of the last layer.", min=1)] = 32000,
-    engines: Annotated[str, typer.Option(help="Which engines beside, separated by commas.")] = "onnxruntime,openvino",
+    engines: Annotated[
+        str, typer.Option(help="Which engines beside, separated by commas.")
+    ] = "onnxruntime,openvino",
 ) -> None:
-    """Time the linear layers of a Llama-like model in int4, one token and more at a time, against fp32 and bf16, one thread."""
+    """Time the linear layers of a Llama-like model in int4, one token and more at a time, against
+    fp32 and bf16, one thread.
+    """
     from ..bench.int4 import ROWS
     from ..bench.int4 import bench as measure
 
     beside = tuple(name for name in engines.split(",") if name)
     measured = measure(
-        tuple(rows or ROWS), seconds=seconds, width=width, inner=inner, blocks=blocks, answers=answers, engines=beside
+        tuple(rows or ROWS),
+        seconds=seconds,
+        width=width,
+        inner=inner,
+        blocks=blocks,
+        answers=answers,
+        engines=beside,
     )
     _show_bench(measured, json)
 
 
 @bench.command("profile")
 def bench_profile(
-    names: Annotated[list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    flops: Annotated[bool, typer.Option("--flops", help="Only count FLOPs, ours and torch's; nothing is timed.")] = False,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
+    flops: Annotated[
+        bool, typer.Option("--flops", help="Only count FLOPs, ours and torch's; nothing is timed.")
+    ] = False,
 ) -> None:
     """Measure what profiling costs, whether its rows add up, and its FLOPs against torch's."""
     from ..bench import flops as counting
@@ -113,11 +169,20 @@ def bench_profile(
 
 @bench.command("prune")
 def bench_prune(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    peer: Annotated[str | None, typer.Option(help="torch-pruning: what that package makes of each, beside ours.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
+    peer: Annotated[
+        str | None,
+        typer.Option(help="torch-pruning: what that package makes of each, beside ours."),
+    ] = None,
 ) -> None:
-    """Prune many small architectures and compare each with itself with zeros: exact, refused or wrong."""
+    """Prune many small architectures and compare each with itself with zeros: exact, refused or
+    wrong.
+    """
     from ..bench.prune import bench as measure
 
     _show_bench(measure(tuple(names or ()), peer=peer), json)
@@ -125,12 +190,18 @@ def bench_prune(
 
 @bench.command("recipes")
 def bench_recipes(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in names of models; all without any.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every recipe and its verdict to this file.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Words in names of models; all without any.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every recipe and its verdict to this file.")
+    ] = None,
     count: Annotated[int, typer.Option(help="How many recipes.", min=1)] = 300,
     seed: Annotated[int, typer.Option(help="What they are drawn from.", min=0)] = 0,
 ) -> None:
-    """Apply random recipes: own model untouched, undo to the bit, the same hash twice, saved = loaded in a fresh process."""
+    """Apply random recipes: own model untouched, undo to the bit, the same hash twice, saved =
+    loaded in a fresh process.
+    """
     from ..bench.recipes import bench as measure
 
     measured = measure(tuple(names or ()), count=count, seed=seed)
@@ -141,13 +212,23 @@ def bench_recipes(
 
 @bench.command("sensitivity")
 def bench_sensitivity(
-    names: Annotated[list[str] | None, typer.Argument(help="Trained models; those of the zoo where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Trained models; those of the zoo where none is named."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     peer: Annotated[
-        str | None, typer.Option(help="pyhessian: instead, seconds to each layer's trace beside that package's.")
+        str | None,
+        typer.Option(
+            help="pyhessian: instead, seconds to each layer's trace beside that package's."
+        ),
     ] = None,
 ) -> None:
-    """Hold each way of judging layers against what was really measured: rank agreement and seconds."""
+    """Hold each way of judging layers against what was really measured: rank agreement and
+    seconds.
+    """
     from ..bench import hessian_peer, sensitivity
 
     if peer not in (None, "pyhessian"):
@@ -159,24 +240,40 @@ def bench_sensitivity(
 @bench.command("compress")
 def bench_compress(
     model: Annotated[str, typer.Argument(help="A trained model.")] = "resnet18-hard-digits",
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     goals: Annotated[
         str, typer.Option(help="Shares of the parameters that are to be left, separated by commas.")
     ] = "0.18,0.1,0.05",
     seeds: Annotated[int, typer.Option(help="How many seeds of the model.", min=1)] = 5,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation in each round.", min=1)] = 3,
 ) -> None:
-    """Prune, distil and train in int8, over several seeds: what is lost and what is won, each against its own original."""
+    """Prune, distil and train in int8, over several seeds: what is lost and what is won, each
+    against its own original.
+    """
     from ..bench.compress import bench as measure
 
-    _show_bench(measure(model, goals=[float(goal) for goal in goals.split(",")], seeds=seeds, epochs=epochs), json)
+    _show_bench(
+        measure(
+            model, goals=[float(goal) for goal in goals.split(",")], seeds=seeds, epochs=epochs
+        ),
+        json,
+    )
 
 
 @bench.command("widgets")
 def bench_widgets(
-    rows: Annotated[list[int] | None, typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
-    clicks: Annotated[int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)] = 30,
+    rows: Annotated[
+        list[int] | None,
+        typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
+    clicks: Annotated[
+        int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)
+    ] = 30,
 ) -> None:
     """Measure a widget in a real JupyterLab: create, wire, paint, click to Python and back."""
     from ..bench.widgets import SIZES
@@ -187,9 +284,15 @@ def bench_widgets(
 
 @bench.command("experiment")
 def bench_experiment(
-    name: Annotated[str, typer.Argument(help="cut, int4, allocation, sums, promises or attention.")],
-    names: Annotated[list[str] | None, typer.Argument(help="Models; the experiment's own where none is named.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="cut, int4, allocation, sums, promises or attention.")
+    ],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Models; the experiment's own where none is named.")
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option("--json", help="Write every figure to this file.")
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
     """Measure what one sentence of the README says."""
@@ -200,8 +303,13 @@ def bench_experiment(
 
 @bench.command("readme")
 def bench_readme(
-    path: Annotated[Path, typer.Argument(help="The README; its records lie in docs/measured beside it.")] = Path("README.md"),
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; fail where a figure is not the record's.")] = False,
+    path: Annotated[
+        Path, typer.Argument(help="The README; its records lie in docs/measured beside it.")
+    ] = Path("README.md"),
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Change nothing; fail where a figure is not the record's."),
+    ] = False,
 ) -> None:
     """Write the README's measured figures from the records in docs/measured."""
     from ..bench.readme import differing, render
@@ -210,11 +318,19 @@ def bench_readme(
     rendered = render(text, path.parent / "docs" / "measured")
     stale = differing(text, rendered)
     if stale and check:
-        typer.echo(f"{path.name} differs from its records in: {', '.join(stale)}. Run `paifuser-lab bench readme`.", err=True)
+        typer.echo(
+            f"{path.name} differs from its records in: {', '.join(stale)}. Run `paifuser-lab "
+            "bench readme`.",
+            err=True,
+        )
         raise typer.Exit(1)
     if stale:
         path.write_text(rendered, encoding="utf-8")
-    typer.echo(f"{path.name}: {', '.join(stale)} written anew." if stale else f"{path.name} says what the records say.")
+    typer.echo(
+        f"{path.name}: {', '.join(stale)} written anew."
+        if stale
+        else f"{path.name} says what the records say."
+    )
 
 
 def _show_bench(measured: Any, json: Path | None) -> None:

@@ -27,9 +27,21 @@ app.add_typer(bench, name="bench")
 app.command("tune-kernels")(tune_kernels)
 
 Out = Annotated[Path, typer.Option(help="The folder that receives the results.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Call a function that a file names, such as a saved folder's original.")]
-Name = Annotated[str, typer.Argument(help="A model's name, hf:TYPE, package.module:function, or a saved model's folder.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace the results of an earlier run in that folder.")
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Call a function that a file names, such as a saved folder's original."
+    ),
+]
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A model's name, hf:TYPE, package.module:function, or a saved model's folder."
+    ),
+]
 
 
 def main() -> None:
@@ -37,21 +49,29 @@ def main() -> None:
     try:
         app()
     except PaifuserError as error:
-        console(stderr=True).print(f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True)
+        console(stderr=True).print(
+            f"[bold red]paifuser-lab:[/] {escaped(str(error))}", highlight=False, soft_wrap=True
+        )
         raise SystemExit(2) from None
 
 
 @app.command("open")
 def open_(
     notebook: Annotated[str, typer.Argument(help="A notebook's name.")] = "00_tour.ipynb",
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only serve; the address is printed.")] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Only serve; the address is printed.")
+    ] = False,
     port: Annotated[int | None, typer.Option(help="The port to serve on.")] = None,
 ) -> None:
     """Open JupyterLab on the tour, or on another notebook."""
     path = Path(notebook) if Path(notebook).is_file() else own_notebook(notebook)
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
-    command += [f"--LabApp.default_url=/lab/tree/{quote(path.name)}"]  # so that a printed address leads to it, too
-    command += ["--LabApp.expose_app_in_browser=True"]  # a panel whose Jupyter kernel is gone offers to run the cells again
+    command += [
+        f"--LabApp.default_url=/lab/tree/{quote(path.name)}"
+    ]  # so that a printed address leads to it, too
+    command += [
+        "--LabApp.expose_app_in_browser=True"
+    ]  # a panel whose Jupyter kernel is gone offers to run the cells again
     command += ["--no-browser"] if no_browser else []
     command += [f"--port={port}"] if port else []
     command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
@@ -71,13 +91,18 @@ def models() -> None:
 
 
 @app.command("hardware")
-def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False) -> None:
+def hardware_(
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again.")] = False,
+) -> None:
     """Show what this machine can do."""
     from ..machine import hardware
     from ..records import counted, readable_bytes
 
     found = hardware(refresh=refresh)
-    typer.echo(f"{found.name} · {found.physical_cores} cores · {readable_bytes(found.memory_bytes)} · {' '.join(found.isa)}")
+    typer.echo(
+        f"{found.name} · {found.physical_cores} cores · {readable_bytes(found.memory_bytes)} · "
+        f"{' '.join(found.isa)}"
+    )
     ceilings = [(counted(one.threads, "thread"), one) for one in found.ceilings] + [
         (one.name, one.ceiling) for one in found.accelerators
     ]
@@ -106,13 +131,24 @@ def hardware_(refresh: Annotated[bool, typer.Option("--refresh", help="Measure a
 def profile(
     model: Name,
     depth: Annotated[int, typer.Option(help="How deep the printed tree goes.", min=0)] = 2,
-    backward: Annotated[bool, typer.Option("--backward", help="Also time the gradients of a training step.")] = False,
+    backward: Annotated[
+        bool, typer.Option("--backward", help="Also time the gradients of a training step.")
+    ] = False,
     layer: Annotated[str, typer.Option(help="Explain this layer instead of the costliest.")] = "",
     seconds: Annotated[float, typer.Option(help="Time for the repeated runs.")] = 10.0,
-    batch: Annotated[int | None, typer.Option(help="The batch size, for a model of ours.", min=1)] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a report to this file; it works offline.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write every figure to this file, as JSON.")] = None,
-    trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="The batch size, for a model of ours.", min=1)
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a report to this file; it works offline.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write every figure to this file, as JSON.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Write a trace for Perfetto, or, to a folder, for TensorBoard."),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Show where a model spends its time, memory and bytes, layer by layer, and what would help."""
@@ -136,7 +172,11 @@ def profile(
 
 
 @app.command("trace")
-def trace_(path: Annotated[Path, typer.Argument(help="A saved trace (.json or .json.gz), also one made elsewhere.")]) -> None:
+def trace_(
+    path: Annotated[
+        Path, typer.Argument(help="A saved trace (.json or .json.gz), also one made elsewhere.")
+    ],
+) -> None:
     """Sum up a trace of torch's profiler: operators, kernels, layers, idle time, data loading."""
     from ..profiler import read_trace
 
@@ -147,8 +187,12 @@ def trace_(path: Annotated[Path, typer.Argument(help="A saved trace (.json or .j
 def plan(
     model: Name,
     save: Annotated[Path | None, typer.Option(help="Write the recipe to this file.")] = None,
-    seconds: Annotated[float, typer.Option(help="Time for measuring; 0 decides from the hardware's figures alone.")] = 40.0,
-    max_error: Annotated[float, typer.Option(help="The relative output error that is acceptable.")] = 0.02,
+    seconds: Annotated[
+        float, typer.Option(help="Time for measuring; 0 decides from the hardware's figures alone.")
+    ] = 40.0,
+    max_error: Annotated[
+        float, typer.Option(help="The relative output error that is acceptable.")
+    ] = 0.02,
     trust: Trust = False,
 ) -> None:
     """Choose a recipe for this hardware and say why."""
@@ -166,14 +210,21 @@ def plan(
 def run(
     recipe: Annotated[Path, typer.Argument(help="A recipe file.")],
     out: Out,
-    model: Annotated[str | None, typer.Option(help="The model; the recipe's own workload where it is left out.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="A file of weights for the model (safetensors, or a state_dict).")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model; the recipe's own workload where it is left out.")
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="A file of weights for the model (safetensors, or a state_dict)."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the model's weights and inputs.")] = 0,
     rounds: Annotated[int, typer.Option(help="How often each candidate is timed.", min=1)] = 30,
     trust: Trust = False,
     force: Force = False,
 ) -> None:
-    """Apply a recipe by running the compression notebook; notebook, report.json and weights land in the folder together."""
+    """Apply a recipe by running the compression notebook; notebook, report.json and weights land in
+    the folder together.
+    """
     from ..pipeline.notebook import run_notebook
     from ..recipe import Recipe
     from ..workload.trust import check_named_in_file
@@ -185,7 +236,14 @@ def run(
     if model is None and not trust:
         check_named_in_file(name, {}, recipe)
     own = str(weights.resolve()) if weights else ""
-    parameters = {"model": name, "recipe": wanted.to_text(), "weights": own, "seed": seed, "rounds": rounds, "trust": trust}
+    parameters = {
+        "model": name,
+        "recipe": wanted.to_text(),
+        "weights": own,
+        "seed": seed,
+        "rounds": rounds,
+        "trust": trust,
+    }
     _finish(run_notebook(asset("notebooks/50_compress.ipynb"), out, parameters, replace=force))
 
 
@@ -206,14 +264,26 @@ def report(
 @app.command("sweep")
 def sweep_(
     notebook: Annotated[str, typer.Argument(help="A notebook's file, or the name of one of ours.")],
-    parameter: Annotated[list[str], typer.Option("--parameter", "-p", help="name=value,value or name=low..high; once for each.")],
+    parameter: Annotated[
+        list[str],
+        typer.Option(
+            "--parameter", "-p", help="name=value,value or name=low..high; once for each."
+        ),
+    ],
     out: Out,
-    jobs: Annotated[int, typer.Option(help="How many run at a time; they share the cores.", min=1)] = 1,
-    sort: Annotated[str | None, typer.Option(help="The figure or parameter to sort by; the metric, else the latency.")] = None,
+    jobs: Annotated[
+        int, typer.Option(help="How many run at a time; they share the cores.", min=1)
+    ] = 1,
+    sort: Annotated[
+        str | None,
+        typer.Option(help="The figure or parameter to sort by; the metric, else the latency."),
+    ] = None,
     trust: Trust = False,
     force: Force = False,
 ) -> None:
-    """Run a notebook with every combination of values, each in a process of its own; what is complete is not run again."""
+    """Run a notebook with every combination of values, each in a process of its own; what is
+    complete is not run again.
+    """
     from ..pipeline.sweep import sweep, values_of
 
     path = notebook_file(notebook)
@@ -225,7 +295,9 @@ def sweep_(
 
 
 def _load(model: str, *, trust: bool, **options: Any) -> Any:
-    """The model that was typed; code of the current folder is found for a function that was typed, or that is trusted."""
+    """The model that was typed; code of the current folder is found for a function that was typed,
+    or that is trusted.
+    """
     from ..variant.open import load
     from ..workload.trust import names_function
 

@@ -1,4 +1,6 @@
-"""`paifuser-lab tune-kernels`: tiles of the CUDA kernels, ranked anywhere and measured on a GPU. Stands on typer."""
+"""`paifuser-lab tune-kernels`: tiles of the CUDA kernels, ranked anywhere and measured on a GPU.
+Stands on typer.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,21 @@ ROWS = 20
 
 
 def tune_kernels(
-    names: Annotated[list[str] | None, typer.Argument(help="Words in names of kernels or cases; all without any.")] = None,
-    budget: Annotated[int, typer.Option(help="How many tiles to measure for each case.", min=1)] = 60,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words in names of kernels or cases; all without any."),
+    ] = None,
+    budget: Annotated[
+        int, typer.Option(help="How many tiles to measure for each case.", min=1)
+    ] = 60,
     seconds: Annotated[float, typer.Option(help="Time for measuring each case.", min=1)] = 120.0,
-    offline: Annotated[bool, typer.Option("--offline", help="Without a GPU: compile, drop what does not fit, rank.")] = False,
-    device: Annotated[str, typer.Option(help="With --offline, the published device to rank for: H200, A100 …")] = "H200",
+    offline: Annotated[
+        bool,
+        typer.Option("--offline", help="Without a GPU: compile, drop what does not fit, rank."),
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="With --offline, the published device to rank for: H200, A100 …")
+    ] = "H200",
 ) -> None:
     """Find how each CUDA kernel is best cut on this GPU, and keep that for every later run."""
     from ..bench.kernels.tuning import published, ranked_offline, tunable
@@ -30,8 +42,14 @@ def tune_kernels(
         return
     target = published(device)
     for case in chosen:
-        _show(f"{case.kernel.name}, {case.name}, predicted for {target.name}", ranked_offline(case, target))
-    typer.echo("Nothing was timed, so nothing is kept: the order is a prediction that no measurement has confirmed.")
+        _show(
+            f"{case.kernel.name}, {case.name}, predicted for {target.name}",
+            ranked_offline(case, target),
+        )
+    typer.echo(
+        "Nothing was timed, so nothing is kept: the order is a prediction that no measurement has "
+        "confirmed."
+    )
 
 
 def _tune(chosen: Sequence[Any], budget: int, seconds: float) -> None:

@@ -1,4 +1,6 @@
-"""Whether a variant keeps within the limit that its recipe carries, and which layers are to blame where it does not."""
+"""Whether a variant keeps within the limit that its recipe carries, and which layers are to blame
+where it does not.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,39 @@ from ..workload import Workload
 
 MOST_CULPRITS = 3
 WORTH = 0.7  # a layer is to blame where the error without its change is this much smaller
-NAMES_BESIDE_QAT = {"default": "default", "layers": "layers", "calibration": "calibration", "calibration_batches": "batches"}
+NAMES_BESIDE_QAT = {
+    "default": "default",
+    "layers": "layers",
+    "calibration": "calibration",
+    "calibration_batches": "batches",
+}
 
 
 def refusal(
-    variant: Variant, row: Measurement, baseline_metric: float | None, should_stop: Callable[[], bool] | None = None
+    variant: Variant,
+    row: Measurement,
+    baseline_metric: float | None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> str | None:
-    """Why a variant that was measured so is past its limit, and the culprits; None where it is within."""
+    """Why a variant that was measured so is past its limit, and the culprits; None where it is
+    within.
+    """
     limit = variant.recipe.limit
     if row.metric is not None and baseline_metric is not None:
         name = variant.work.metric_name or "the metric"
         if not (lost := baseline_metric - row.metric) > limit.metric_drop:
             return None
-        what = f"{name} falls by {lost:.4f}, from {baseline_metric:.4f} to {row.metric:.4f}, and {limit.metric_drop:g} is allowed"
+        what = (
+            f"{name} falls by {lost:.4f}, from {baseline_metric:.4f} to {row.metric:.4f}, and "
+            f"{limit.metric_drop:g} is allowed"
+        )
     else:
         if row.relative_error is None or row.relative_error <= limit.output_error:
             return None
-        what = f"the answer is {row.relative_error:.1e} away from the baseline's, and {limit.output_error:g} is allowed"
+        what = (
+            f"the answer is {row.relative_error:.1e} away from the baseline's, and "
+            f"{limit.output_error:g} is allowed"
+        )
     return f"{what}{_blamed(variant, should_stop)}"
 
 
@@ -45,19 +63,29 @@ def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
         plainly = "rounded without training, " if _is_trained(variant.recipe) else ""
         return f"; {plainly}most of it is {named}: left in fp32, the output error is {error:.1e}"
     errors = [0.0, *(one.relative_error or 0.0 for one in variant.reports)]
-    added = {one.step: after - before for one, before, after in zip(variant.reports, errors, errors[1:], strict=False)}
+    added = {
+        one.step: after - before
+        for one, before, after in zip(variant.reports, errors, errors[1:], strict=False)
+    }
     return f"; step '{max(added, key=lambda step: added[step])}' adds the most" if added else ""
 
 
-def culprits(variant: Variant, should_stop: Callable[[], bool] | None = None) -> tuple[list[str], float]:
+def culprits(
+    variant: Variant, should_stop: Callable[[], bool] | None = None
+) -> tuple[list[str], float]:
     """The quantized layers that the answer gains most by leaving in fp32, and its error then.
 
-    Found by halving: of the layers still suspected, that half is followed which gains more when it is left alone. Nothing is trained
-    for it: where a recipe trains layers while they are rounded, they are judged as they are when they are rounded plainly.
+    Found by halving: of the layers still suspected, that half is followed which gains more when it
+    is left alone. Nothing is trained for it: where a recipe trains layers while they are rounded,
+    they are judged as they are when they are rounded plainly.
     """
     work = copy.copy(variant.work)
-    work.variants = OrderedDict(variant.work.variants)  # what is tried here does not push out what undo needs
-    suspects = [name for name, layer in variant.module.named_modules() if isinstance(layer, QuantizedLayer)]
+    work.variants = OrderedDict(
+        variant.work.variants
+    )  # what is tried here does not push out what undo needs
+    suspects = [
+        name for name, layer in variant.module.named_modules() if isinstance(layer, QuantizedLayer)
+    ]
     found: list[str] = []
     recipe = _untrained(variant.recipe)
     error = _error_without(work, recipe, []) if _is_trained(variant.recipe) else _error_of(variant)
@@ -67,7 +95,10 @@ def culprits(variant: Variant, should_stop: Callable[[], bool] | None = None) ->
             if should_stop is not None and should_stop():
                 return found, error
             half = len(part) // 2
-            part = min((part[:half], part[half:]), key=lambda some: _error_without(work, recipe, [*found, *some]))
+            part = min(
+                (part[:half], part[half:]),
+                key=lambda some: _error_without(work, recipe, [*found, *some]),
+            )
         without = _error_without(work, recipe, [*found, *part])
         if not without < WORTH * error:
             break
@@ -87,7 +118,11 @@ def _untrained(recipe: Recipe) -> Recipe:
 
 
 def _plain(step: Step) -> dict[str, Any]:
-    meant = {NAMES_BESIDE_QAT[name]: value for name, value in step.options.items() if name in NAMES_BESIDE_QAT}
+    meant = {
+        NAMES_BESIDE_QAT[name]: value
+        for name, value in step.options.items()
+        if name in NAMES_BESIDE_QAT
+    }
     return {"precision": {"default": "int8", **meant}}
 
 
@@ -98,7 +133,12 @@ def _error_of(variant: Variant) -> float:
 def _error_without(work: Workload, recipe: Recipe, layers: Sequence[str]) -> float:
     """The output error of the recipe with these layers left in fp32."""
     left = {"layers": dict.fromkeys(layers, "fp32")}
-    steps = [step.joined(type(step).model_validate(left)) if layers and step.kind == "precision" else step for step in recipe]
+    steps = [
+        step.joined(type(step).model_validate(left))
+        if layers and step.kind == "precision"
+        else step
+        for step in recipe
+    ]
     wanted = [step for step in steps if step is not None and not step.is_last]
     try:
         made = apply(work, recipe.of(wanted))

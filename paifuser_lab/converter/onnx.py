@@ -18,25 +18,40 @@ from ..quantization import stored_for_onnx
 from ..workload import Inputs
 
 
-def export_onnx(module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bool = False) -> list[str]:
-    """Write a model as ONNX and give the names of its inputs, in the order of the tensors in `inputs`."""
+def export_onnx(
+    module: nn.Module, inputs: Inputs, path: Path, *, open_batch: bool = False
+) -> list[str]:
+    """Write a model as ONNX and give the names of its inputs, in the order of the tensors in
+    `inputs`.
+    """
     shapes = _batch_shapes(inputs) if open_batch else None
-    optimize = not any(weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters())
+    optimize = not any(
+        weight.dtype in (torch.bfloat16, torch.float16) for weight in module.parameters()
+    )
     with _quietly(), torch.no_grad(), stored_for_onnx(module):
-        try:  # its optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have optimizers of their own
+        # its optimizer folds a 16-bit batch-norm into weights of fp32; the runtimes have optimizers
+        # of their own
+        try:
             program = torch.onnx.export(
-                _TensorsOnly(module, inputs), tuple(inputs.tensors), dynamo=True, dynamic_shapes=shapes, verbose=False,
+                _TensorsOnly(module, inputs),
+                tuple(inputs.tensors),
+                dynamo=True,
+                dynamic_shapes=shapes,
+                verbose=False,
                 optimize=optimize,
-            )  # fmt: skip
+            )
             assert program is not None
             program.save(str(path))
-        except Exception as error:  # the exporter raises whatever the model's code raises; it is told in one sentence
+        # the exporter raises whatever the model's code raises; it is told in one sentence
+        except Exception as error:
             raise StepError(f"ONNX export failed: {_cause(error)}") from error
     return [value.name for value in program.model.graph.inputs if value.name is not None]
 
 
 class _TensorsOnly(nn.Module):
-    """The model as a function from tensors to tensors, in order: the exporter trips over named, nested and constant ones."""
+    """The model as a function from tensors to tensors, in order: the exporter trips over named,
+    nested and constant ones.
+    """
 
     def __init__(self, model: nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -47,12 +62,20 @@ class _TensorsOnly(nn.Module):
         given = iter(tensors)
         leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return [leaf for leaf in pytree.tree_leaves(self.model(*args, **kwargs)) if isinstance(leaf, torch.Tensor)]
+        return [
+            leaf
+            for leaf in pytree.tree_leaves(self.model(*args, **kwargs))
+            if isinstance(leaf, torch.Tensor)
+        ]
 
 
 def _batch_shapes(inputs: Inputs) -> Any:
     """Dimension 0 of every tensor may change; what the model's code fixes stays fixed."""
-    return {"tensors": tuple({0: torch.export.Dim.DYNAMIC} if tensor.ndim else None for tensor in inputs.tensors)}
+    return {
+        "tensors": tuple(
+            {0: torch.export.Dim.DYNAMIC} if tensor.ndim else None for tensor in inputs.tensors
+        )
+    }
 
 
 def _cause(error: BaseException) -> str:

@@ -32,8 +32,12 @@ def available_engines() -> tuple[str, ...]:
     return tuple(name for name, (_, package) in ENGINES.items() if find_spec(package) is not None)
 
 
-def build_engine(name: str, module: nn.Module, inputs: Inputs, count: int, **options: Any) -> Engine:
-    """Make an engine for a model and the inputs it is first called with, running with `count` threads."""
+def build_engine(
+    name: str, module: nn.Module, inputs: Inputs, count: int, **options: Any
+) -> Engine:
+    """Make an engine for a model and the inputs it is first called with, running with `count`
+    threads.
+    """
     file, _, kind = ENGINES[name][0].partition(":")
     engine: Engine = getattr(import_module(file, __name__), kind)(module, inputs, count, **options)
     return engine

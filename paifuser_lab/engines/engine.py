@@ -11,7 +11,8 @@ from ..workload import Inputs
 
 
 class Engine(nn.Module):
-    """A stand-in that is called like the model it replaces, and runs with a number of threads of its own.
+    """A stand-in that is called like the model it replaces, and runs with a number of threads of
+    its own.
 
     What the stand-in does not have (a config, a helper method) is looked up in the model.
     """

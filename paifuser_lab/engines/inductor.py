@@ -13,14 +13,21 @@ from ..machine import threads
 from ..workload import Inputs
 from .engine import Engine
 
-PREPACKED = ("mkldnn::_convolution_pointwise", "mkldnn::_linear_pointwise", "mkl::_mkl_linear", "onednn::")
+PREPACKED = (
+    "mkldnn::_convolution_pointwise",
+    "mkldnn::_linear_pointwise",
+    "mkl::_mkl_linear",
+    "onednn::",
+)
 PLAIN = ("aten::convolution", "aten::addmm", "aten::linear")
 
 
 class Inductor(Engine):
     """Compiled for the example inputs at once, for other shapes when they come."""
 
-    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Inputs, count: int, *, freeze: bool = False
+    ) -> None:
         super().__init__(module, inputs, count)
         self.freeze = freeze
         self.compiled = torch.compile(_entry_of(module))
@@ -29,7 +36,9 @@ class Inductor(Engine):
             self.notes.append(_what_was_prepacked(lambda: self(*inputs.args, **inputs.kwargs)))
 
     def answer(self, inputs: Inputs) -> Any:
-        """Run the compiled code; freezing is a global switch, so it is on only while this engine may compile."""
+        """Run the compiled code; freezing is a global switch, so it is on only while this engine
+        may compile.
+        """
         from torch._inductor import config
 
         with torch.no_grad(), config.patch(freezing=self.freeze), threads(self.threads):
@@ -37,7 +46,9 @@ class Inductor(Engine):
 
 
 def _entry_of(module: nn.Module) -> Callable[..., Any]:
-    """A function of its own around the module: compiled code hangs on a function's code, and models of one class would share its limit."""
+    """A function of its own around the module: compiled code hangs on a function's code, and models
+    of one class would share its limit.
+    """
 
     def entry(*args: Any, **kwargs: Any) -> Any:
         return module(*args, **kwargs)

@@ -14,11 +14,13 @@ from .exported import Arrays, Exported, Session
 class OnnxRuntime(Exported):
     """Runs one call at a time, with all graph optimisations and threads of its own.
 
-    The threads sleep between operators unless they are to `spin`: that is a little faster on an idle machine and slower on a
-    busy one.
+    The threads sleep between operators unless they are to `spin`: that is a little faster on an
+    idle machine and slower on a busy one.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, spin: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Inputs, count: int, *, spin: bool = False
+    ) -> None:
         self.spins = spin  # needed while the base class opens the first session
         super().__init__(module, inputs, count)
 
@@ -31,11 +33,17 @@ class OnnxRuntime(Exported):
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "1" if self.spins else "0")
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        options.add_session_config_entry(
+            "session.intra_op.allow_spinning", "1" if self.spins else "0"
+        )
+        session = onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
+        )
 
         def run(tensors: Arrays) -> Arrays:
-            feeds = {name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)}
+            feeds = {
+                name: tensor.detach().numpy() for name, tensor in zip(names, tensors, strict=True)
+            }
             return [torch.from_numpy(array) for array in session.run(None, feeds)]
 
         return run

@@ -15,15 +15,21 @@ from .exported import Arrays, Exported, Session
 
 
 class OpenVino(Exported):
-    """Compiled for latency. Arithmetic stays in fp32 unless the model's weights are in bf16, or `bf16` allows it."""
+    """Compiled for latency. Arithmetic stays in fp32 unless the model's weights are in bf16, or
+    `bf16` allows it.
+    """
 
-    def __init__(self, module: nn.Module, inputs: Inputs, count: int, *, bf16: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, inputs: Inputs, count: int, *, bf16: bool = False
+    ) -> None:
         self.may_round = bf16  # needed while the base class opens the first session
         super().__init__(module, inputs, count)
 
     def open(self, path: Path, names: list[str]) -> Session:
         """Read and compile the file; an infer request is made once and used again."""
-        in_bf16 = self.may_round or any(weight.dtype == torch.bfloat16 for weight in self.module.parameters())
+        in_bf16 = self.may_round or any(
+            weight.dtype == torch.bfloat16 for weight in self.module.parameters()
+        )
         settings = {
             "INFERENCE_NUM_THREADS": self.threads,
             "INFERENCE_PRECISION_HINT": "bf16" if in_bf16 else "f32",
@@ -31,10 +37,14 @@ class OpenVino(Exported):
             "ENABLE_MMAP": False,
         }
         core = _core()
-        request = core.compile_model(core.read_model(str(path)), "CPU", settings).create_infer_request()
+        request = core.compile_model(
+            core.read_model(str(path)), "CPU", settings
+        ).create_infer_request()
 
         def run(tensors: Arrays) -> Arrays:
-            found = request.infer([tensor.detach().numpy() for tensor in tensors], share_inputs=True)
+            found = request.infer(
+                [tensor.detach().numpy() for tensor in tensors], share_inputs=True
+            )
             return [torch.from_numpy(array) for array in found.values()]
 
         return run
@@ -45,5 +55,7 @@ def _core() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise MissingExtraError("openvino", extra="backends", needed_for="backend 'openvino'") from error
+        raise MissingExtraError(
+            "openvino", extra="backends", needed_for="backend 'openvino'"
+        ) from error
     return openvino.Core()

@@ -1,4 +1,6 @@
-"""Drawings of records: one function a kind of record, in light or dark, for notebooks, reports and papers. Stands on matplotlib."""
+"""Drawings of records: one function a kind of record, in light or dark, for notebooks, reports and
+papers. Stands on matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ DRAWERS = {
 
 
 def figure(record: Record, *, dark: bool = False) -> Drawing:
-    """The matplotlib figure of a record; it shows itself in a notebook, and `savefig` writes SVG or PNG."""
+    """The matplotlib figure of a record; it shows itself in a notebook, and `savefig` writes SVG or
+    PNG.
+    """
     name = type(record).__name__
     if name not in DRAWERS:
-        raise TypeError(f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}.")
+        raise TypeError(
+            f"There is no drawing of a {name}; there are drawings of {', '.join(DRAWERS)}."
+        )
     module, _, function = DRAWERS[name].partition(":")
     draw = partial(getattr(import_module(module, __name__), function), record)
     drawn: Drawing = draw(dark=dark)

@@ -1,4 +1,6 @@
-"""What attention to a part of the keys costs: error and speed over the share that is kept, and the error of each layer below."""
+"""What attention to a part of the keys costs: error and speed over the share that is kept, and the
+error of each layer below.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def draw(found: AttentionCost, *, dark: bool = False) -> Drawing:
 
 
 def _draw_errors(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Theme) -> None:
-    """On a logarithmic scale; what is next to nothing, as where all keys are kept, stands at its foot."""
+    """On a logarithmic scale; what is next to nothing, as where all keys are kept, stands at its
+    foot.
+    """
     known = [error for error in found.errors if 0 < error < float("inf")]
     least = 0.0 if 0 in found.errors or not known else min(known)
     floor = max(least, max(known) / WIDEST) if known else 1e-3
@@ -49,7 +53,9 @@ def _draw_errors(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
     )
     axes.set_yscale("log")
     is_wide = bool(known) and max(known) > 10 * floor
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0), numticks=6))
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1.0,) if is_wide else (1.0, 2.0, 5.0), numticks=6)
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: cell_text(value)))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_title("error of the output", loc="left", color=theme.ink, fontsize=9)
@@ -61,9 +67,20 @@ def _draw_speeds(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
     timed = [speed for speed in speeds if speed is not None]
     if len(timed) < len(speeds):
         axes.set_axis_off()
-        axes.text(0.5, 0.5, "nobody timed it", ha="center", color=theme.soft, fontsize=9, transform=axes.transAxes)
+        axes.text(
+            0.5,
+            0.5,
+            "nobody timed it",
+            ha="center",
+            color=theme.soft,
+            fontsize=9,
+            transform=axes.transAxes,
+        )
         return
-    words = [f"{speed:.2f} × as fast, {ms:.4g} ms" for speed, ms in zip(timed, found.latency_ms, strict=True)]
+    words = [
+        f"{speed:.2f} × as fast, {ms:.4g} ms"
+        for speed, ms in zip(timed, found.latency_ms, strict=True)
+    ]
     _draw_curve(drawing, axes, found, timed, words, theme)
     low, high = min(1.0, *timed), max(1.0, *timed)
     room = max(0.05, 0.14 * (high - low))
@@ -74,7 +91,12 @@ def _draw_speeds(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
 
 
 def _draw_curve(
-    drawing: Drawing, axes: Axes, found: AttentionCost, values: Sequence[float], words: Sequence[str], theme: Theme
+    drawing: Drawing,
+    axes: Axes,
+    found: AttentionCost,
+    values: Sequence[float],
+    words: Sequence[str],
+    theme: Theme,
 ) -> None:
     places = _places(found)
     axes.plot(places, values, color=theme.main, linewidth=1.6)
@@ -90,24 +112,43 @@ def _draw_curve(
         spine.set_color(theme.faint)
 
 
-def _draw_layers(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Theme, ramp: tuple[str, ...]) -> None:
+def _draw_layers(
+    drawing: Drawing, axes: Axes, found: AttentionCost, theme: Theme, ramp: tuple[str, ...]
+) -> None:
     layers = found.layers[:SHOWN]
     errors = [error for one in found.layers for error in one.errors if error < float("inf")]
     scale = scale_of(error for error in errors if error >= max(errors) / WIDEST)
     for row, one in enumerate(layers):
         if one.reason:
-            axes.text(-0.45, row, visible(one.reason)[:90], va="center", color=theme.soft, fontsize=7.5, parse_math=False)
+            axes.text(
+                -0.45,
+                row,
+                visible(one.reason)[:90],
+                va="center",
+                color=theme.soft,
+                fontsize=7.5,
+                parse_math=False,
+            )
         for place, keep, error in zip(_places(found), found.keeps, one.errors, strict=False):
-            _draw_cell(drawing, axes, (place, row), _told(one, keep, error), scale, error, theme, ramp)
+            _draw_cell(
+                drawing, axes, (place, row), _told(one, keep, error), scale, error, theme, ramp
+            )
     left_out = len(found.layers) - len(layers)
-    names = [without_middle(visible(one.layer), 34) for one in layers] + ([f"{left_out} more left out"] if left_out else [])
+    names = [without_middle(visible(one.layer), 34) for one in layers] + (
+        [f"{left_out} more left out"] if left_out else []
+    )
     axes.set_yticks(range(len(names)), names, parse_math=False)
     axes.set_xticks(_places(found), [f"{keep:.3g}" for keep in found.keeps])
     axes.set_xlim(-0.5, len(found.keeps) - 0.5)
     axes.set_ylim(max(1, len(names)) - 0.5, -0.5)
     axes.tick_params(colors=theme.ink, labelsize=8, length=0)
     axes.set_xlabel("share of the keys that is kept", color=theme.ink, fontsize=9)
-    axes.set_title("error of each layer's attention" if layers else "no layer attends", loc="left", color=theme.ink, fontsize=9)
+    axes.set_title(
+        "error of each layer's attention" if layers else "no layer attends",
+        loc="left",
+        color=theme.ink,
+        fontsize=9,
+    )
     for spine in axes.spines.values():
         spine.set_visible(False)
 
@@ -124,7 +165,13 @@ def _draw_cell(
 ) -> None:
     """A colour, and the number on it in the ink that stands out from that colour."""
     step = scale.step(error) if scale is not None else -1
-    mark = Rectangle((at[0] - 0.48, at[1] - 0.45), 0.96, 0.9, facecolor=ramp[step] if step >= 0 else "none", linewidth=0)
+    mark = Rectangle(
+        (at[0] - 0.48, at[1] - 0.45),
+        0.96,
+        0.9,
+        facecolor=ramp[step] if step >= 0 else "none",
+        linewidth=0,
+    )
     axes.add_patch(mark)
     drawing.tell(mark, word)
     is_ink_light = step <= 4 if ramp is DARK_RAMP else step >= 6
@@ -133,7 +180,10 @@ def _draw_cell(
 
 
 def _told(one: AttentionLayer, keep: float, error: float) -> str:
-    return f"{one.layer}: {one.queries} × {one.keys} × {one.heads} heads\n{keep:.3g} of the keys kept: error {cell_text(error)}"
+    return (
+        f"{one.layer}: {one.queries} × {one.keys} × {one.heads} heads\n{keep:.3g} of the keys "
+        f"kept: error {cell_text(error)}"
+    )
 
 
 def _places(found: AttentionCost) -> list[int]:

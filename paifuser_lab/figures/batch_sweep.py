@@ -1,4 +1,6 @@
-"""Throughput by batch size with the knee, and under it what each batch costs: latency and memory, with its limit."""
+"""Throughput by batch size with the knee, and under it what each batch costs: latency and memory,
+with its limit.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,22 @@ def draw(sweep: BatchSweep, *, dark: bool = False) -> Drawing:
     top.set_subplotspec(grid[0, :])
     latency, memory = (drawing.add_subplot(grid[1, side], facecolor=theme.paper) for side in (0, 1))
     _draw_throughput(top, sweep, theme)
-    _draw_cost(latency, sweep, theme, [(row.batch, row.latency_ms or 0.0) for row in sweep.ran], "latency, ms", readable_rate)
-    _draw_cost(memory, sweep, theme, [(row.batch, float(row.peak_bytes or 0)) for row in sweep.ran], "memory", _bytes)
+    _draw_cost(
+        latency,
+        sweep,
+        theme,
+        [(row.batch, row.latency_ms or 0.0) for row in sweep.ran],
+        "latency, ms",
+        readable_rate,
+    )
+    _draw_cost(
+        memory,
+        sweep,
+        theme,
+        [(row.batch, float(row.peak_bytes or 0)) for row in sweep.ran],
+        "memory",
+        _bytes,
+    )
     _draw_limit(memory, sweep, theme)
     latency.set_xlabel("batch size", color=theme.ink, fontsize=9)
     memory.set_xlabel("batch size", color=theme.ink, fontsize=9)
@@ -35,26 +51,73 @@ def _draw_throughput(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
     best, knee = sweep.best, sweep[sweep.knee]
     top, at_knee = best.throughput_per_s or 0.0, knee.throughput_per_s or 0.0
     axes.axhline(sweep.plateau * top, color=theme.faint, linewidth=1, linestyle=(0, (4, 3)))
-    is_right = knee.batch**2 > sweep.rows[0].batch * sweep.rows[-1].batch  # of the middle: words go where the curve is not
-    axes.annotate(f"{sweep.plateau:.0%} of the best", (0.0 if is_right else 1.0, sweep.plateau * top), (0, 3 if is_right else -3),
-                  xycoords=("axes fraction", "data"), textcoords="offset points", ha="left" if is_right else "right",
-                  va="bottom" if is_right else "top", color=theme.ink, fontsize=8)  # fmt: skip
+    is_right = (
+        knee.batch**2 > sweep.rows[0].batch * sweep.rows[-1].batch
+    )  # of the middle: words go where the curve is not
+    axes.annotate(
+        f"{sweep.plateau:.0%} of the best",
+        (0.0 if is_right else 1.0, sweep.plateau * top),
+        (0, 3 if is_right else -3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        ha="left" if is_right else "right",
+        va="bottom" if is_right else "top",
+        color=theme.ink,
+        fontsize=8,
+    )
     axes.plot(*zip(*rates, strict=True), color=theme.main, linewidth=1.8, marker="o", markersize=4)
-    axes.plot([knee.batch], [at_knee], marker="o", markersize=12, color=theme.good, markerfacecolor="none", markeredgewidth=2)
+    axes.plot(
+        [knee.batch],
+        [at_knee],
+        marker="o",
+        markersize=12,
+        color=theme.good,
+        markerfacecolor="none",
+        markeredgewidth=2,
+    )
     _scale_batches(axes, sweep, theme)
-    axes.plot([knee.batch, knee.batch], [0, at_knee], color=theme.good, linewidth=1.2, linestyle=(0, (1, 2)))
+    axes.plot(
+        [knee.batch, knee.batch],
+        [0, at_knee],
+        color=theme.good,
+        linewidth=1.2,
+        linestyle=(0, (1, 2)),
+    )
     label = f"batch {knee.batch} · {readable_rate(at_knee)} a second"
-    axes.annotate(label, (knee.batch, 0), (-7 if is_right else 7, 4), textcoords="offset points", ha="right" if is_right else "left",
-                  color=theme.ink, fontsize=9.5, fontweight="bold")  # fmt: skip
+    axes.annotate(
+        label,
+        (knee.batch, 0),
+        (-7 if is_right else 7, 4),
+        textcoords="offset points",
+        ha="right" if is_right else "left",
+        color=theme.ink,
+        fontsize=9.5,
+        fontweight="bold",
+    )
     axes.set_ylim(0, 1.15 * max(rate for _, rate in rates))
     axes.set_ylabel("examples a second", color=theme.ink, fontsize=9)
 
 
-def _draw_cost(axes: Axes, sweep: BatchSweep, theme: Theme, points: Points, label: str, spell: Callable[[float], str]) -> None:
+def _draw_cost(
+    axes: Axes,
+    sweep: BatchSweep,
+    theme: Theme,
+    points: Points,
+    label: str,
+    spell: Callable[[float], str],
+) -> None:
     """A cost that grows with the batch, on a logarithmic scale; the knee is marked here too."""
     axes.plot(*zip(*points, strict=True), color=theme.main, linewidth=1.5, marker="o", markersize=3)
     knee = dict(points)[sweep.knee]
-    axes.plot([sweep.knee], [knee], marker="o", markersize=9, color=theme.good, markerfacecolor="none", markeredgewidth=1.6)
+    axes.plot(
+        [sweep.knee],
+        [knee],
+        marker="o",
+        markersize=9,
+        color=theme.good,
+        markerfacecolor="none",
+        markeredgewidth=1.6,
+    )
     axes.annotate(spell(knee), (sweep.knee, knee), (5, -5), textcoords="offset points", va="top",
                   color=theme.ink, fontsize=8.5)  # fmt: skip
     axes.set_yscale("log")
@@ -68,21 +131,36 @@ def _draw_cost(axes: Axes, sweep: BatchSweep, theme: Theme, points: Points, labe
 def _draw_limit(axes: Axes, sweep: BatchSweep, theme: Theme) -> None:
     """The limit, and what batches would have needed that were not tried because of it."""
     limit = sweep.memory_limit_bytes
-    refused = [(row.batch, row.predicted_bytes) for row in sweep.rows if row.failure and row.predicted_bytes]
+    refused = [
+        (row.batch, row.predicted_bytes)
+        for row in sweep.rows
+        if row.failure and row.predicted_bytes
+    ]
     low, high = axes.get_ylim()
     axes.set_ylim(low, max(high, 2.5 * max([limit, *(needed for _, needed in refused)])))
     _scale_cost(axes, _bytes)
     axes.axhline(limit, color=theme.bad, linewidth=1.2)
-    axes.annotate(f"limit {readable_bytes(limit)}", (0.02, limit), (0, 3), xycoords=("axes fraction", "data"),
-                  textcoords="offset points", color=theme.ink, fontsize=8)  # fmt: skip
+    axes.annotate(
+        f"limit {readable_bytes(limit)}",
+        (0.02, limit),
+        (0, 3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        color=theme.ink,
+        fontsize=8,
+    )
     if refused:
-        axes.plot(*zip(*refused, strict=True), color=theme.bad, linestyle="none", marker="x", markersize=5)
+        axes.plot(
+            *zip(*refused, strict=True), color=theme.bad, linestyle="none", marker="x", markersize=5
+        )
 
 
 def _scale_cost(axes: Axes, spell: Callable[[float], str]) -> None:
     """A few figures up the side, in the words of the unit."""
     low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,), numticks=6))
+    axes.yaxis.set_major_locator(
+        LogLocator(subs=(1.0, 2.0, 5.0) if high < 50 * low else (1.0,), numticks=6)
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: spell(value)))
     axes.yaxis.set_minor_locator(NullLocator())
 

@@ -1,4 +1,6 @@
-"""Latency of a baseline and its variants: median, middle half, and the speed-up with its interval."""
+"""Latency of a baseline and its variants: median, middle half, and the speed-up with its
+interval.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,32 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
         axes.barh(place, latency, height=0.34, color=colour, alpha=0.35, linewidth=0)
         axes.plot([low, high], [place, place], color=colour, linewidth=2.5, solid_capstyle="round")
         axes.plot([latency], [place], marker="o", color=colour, markersize=5)
-        axes.annotate(_short(row.name), (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5,
-                      parse_math=False)  # fmt: skip
-        axes.annotate(_label(row, comparison), (max(latency, high), place), (7, 0), textcoords="offset points", va="center",
-                      color=theme.ink, fontsize=8.5)  # fmt: skip
+        axes.annotate(
+            _short(row.name),
+            (0, place),
+            (1, 9),
+            textcoords="offset points",
+            color=theme.ink,
+            fontsize=8.5,
+            parse_math=False,
+        )
+        axes.annotate(
+            _label(row, comparison),
+            (max(latency, high), place),
+            (7, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme.ink,
+            fontsize=8.5,
+        )
     axes.set_yticks([])
     axes.set_ylim(len(rows) - 0.5, -0.8)
-    axes.set_xlim(0, 1.5 * max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows))
-    axes.set_xlabel("latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9)
+    axes.set_xlim(
+        0, 1.5 * max(max(row.latency_ms or 0.0, (row.spread_ms or (0.0, 0.0))[1]) for row in rows)
+    )
+    axes.set_xlabel(
+        "latency, ms (dot: median, line: middle half of the rounds)", color=theme.ink, fontsize=9
+    )
     return drawing
 
 
@@ -38,7 +58,11 @@ def _short(name: str) -> str:
 
 
 def _colour(row: Measurement, comparison: Comparison, theme: Theme) -> str:
-    if row.name == comparison.baseline or row.speedup_interval is None or row.name.startswith("baseline"):
+    if (
+        row.name == comparison.baseline
+        or row.speedup_interval is None
+        or row.name.startswith("baseline")
+    ):
         return theme.faint
     low, high = row.speedup_interval
     return theme.good if low > 1 else theme.bad if high < 1 else theme.main

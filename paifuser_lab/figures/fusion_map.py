@@ -1,4 +1,6 @@
-"""Where layers run as one: a call of them apart over a call as one, in the order of the model; those that stay apart with the reason."""
+"""Where layers run as one: a call of them apart over a call as one, in the order of the model;
+those that stay apart with the reason.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,19 @@ def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
     left_out = len(found.fusions) - len(places)
     notes = [line for note in found.notes for line in wrap(note, NOTE)]
     below = TOP + PLACE * (len(places) + bool(left_out))
-    sheet = Sheet(f"{found.workload} on {found.machine}: {found.summary}", height=below + LINE * len(notes), dark=dark)
+    sheet = Sheet(
+        f"{found.workload} on {found.machine}: {found.summary}",
+        height=below + LINE * len(notes),
+        dark=dark,
+    )
     _draw_head(sheet)
     longest = max((ms for one in places for ms in (one.apart_ms, one.fused_ms) if ms), default=1.0)
     for place, one in enumerate(places):
         _draw_place(sheet, one, TOP + PLACE * place, longest)
     if left_out:
-        sheet.write(MARGIN, TOP + PLACE * len(places), f"{left_out} more left out", colour=sheet.theme.soft)
+        sheet.write(
+            MARGIN, TOP + PLACE * len(places), f"{left_out} more left out", colour=sheet.theme.soft
+        )
     for index, line in enumerate(notes):
         sheet.write(MARGIN, below + LINE * index, line, size=SMALL, colour=sheet.theme.soft)
     return sheet.drawing
@@ -41,10 +49,13 @@ def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
 def told(one: Fusion) -> str:
     """What a place says of itself when it is pointed at."""
     times = (
-        "" if one.apart_ms is None or one.fused_ms is None else f"\n{one.apart_ms:.4g} ms apart → {one.fused_ms:.4g} ms as one"
+        ""
+        if one.apart_ms is None or one.fused_ms is None
+        else f"\n{one.apart_ms:.4g} ms apart → {one.fused_ms:.4g} ms as one"
     )
-    return f"{' + '.join(one.layers)}\n{one.pattern}{f' · {one.runs}' if one.runs else ''}{times}" + (
-        f"\n{one.reason}" if one.reason else ""
+    return (
+        f"{' + '.join(one.layers)}\n{one.pattern}{f' · {one.runs}' if one.runs else ''}{times}"
+        + (f"\n{one.reason}" if one.reason else "")
     )
 
 
@@ -69,11 +80,20 @@ def _draw_place(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
     sheet.write(MS, y, f"{one.apart_ms:.{places}f} → {one.fused_ms:.{places}f}", side="right")
     speed = one.speedup or 1.0
     text = f"{speed:.2f} ×" + (" slower" if speed < 0.995 else "")
-    sheet.write(SPEED, y, text, side="right", colour=_tone(one, theme), weight="bold" if one.standing == "fused" else "normal")
+    sheet.write(
+        SPEED,
+        y,
+        text,
+        side="right",
+        colour=_tone(one, theme),
+        weight="bold" if one.standing == "fused" else "normal",
+    )
 
 
 def _write_end(sheet: Sheet, y: float, text: str) -> None:
-    """Text that gives up its beginning where it is too long: what tells layers apart stands at the end."""
+    """Text that gives up its beginning where it is too long: what tells layers apart stands at the
+    end.
+    """
     mark = sheet.write(MARGIN, y, text)
     while sheet.width_of(mark) > NAMES - MARGIN and len(text) > 6:
         text = text[max(1, len(text) // 24) :]
@@ -90,12 +110,22 @@ def _write_begin(sheet: Sheet, y: float, text: str) -> None:
 
 def _draw_bars(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
     theme, scale = sheet.theme, (BARS[1] - BARS[0]) / longest
-    for ms, colour, top in ((one.apart_ms, theme.faint, y - BAR - 0.01), (one.fused_ms, _tone(one, theme), y + 0.01)):
+    for ms, colour, top in (
+        (one.apart_ms, theme.faint, y - BAR - 0.01),
+        (one.fused_ms, _tone(one, theme), y + 0.01),
+    ):
         if ms is None or one.fused_ms is None:
             continue
-        is_idle = one.standing != "fused" and colour != theme.faint  # what does not run as one is only outlined
+        is_idle = (
+            one.standing != "fused" and colour != theme.faint
+        )  # what does not run as one is only outlined
         mark = Rectangle(
-            (BARS[0], top), ms * scale, BAR, facecolor="none" if is_idle else colour, edgecolor=colour, linewidth=0.8
+            (BARS[0], top),
+            ms * scale,
+            BAR,
+            facecolor="none" if is_idle else colour,
+            edgecolor=colour,
+            linewidth=0.8,
         )
         sheet.axes.add_patch(mark)
         sheet.drawing.tell(mark, told(one))
@@ -108,6 +138,13 @@ def _tone(one: Fusion, theme: Theme) -> str:
 
 
 def _names(one: Fusion) -> str:
-    """The first layer's path, and of the others what they do not share with it: 'layer1.0.conv1 + bn1 + relu'."""
+    """The first layer's path, and of the others what they do not share with it: 'layer1.0.conv1 +
+    bn1 + relu'.
+    """
     under, _, _ = one.place.rpartition(".")
-    return " + ".join([one.place, *(layer.removeprefix(f"{under}.") if under else layer for layer in one.layers[1:])])
+    return " + ".join(
+        [
+            one.place,
+            *(layer.removeprefix(f"{under}.") if under else layer for layer in one.layers[1:]),
+        ]
+    )

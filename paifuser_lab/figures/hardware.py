@@ -9,9 +9,17 @@ from .style import Drawing, blank
 def draw(hardware: Hardware, *, dark: bool = False) -> Drawing:
     """Ceilings of the device a model would run on."""
     ceiling = hardware.target
-    rates = {"fp32": ceiling.fp32_gflops, "bf16": ceiling.bf16_gflops, "fp16": ceiling.fp16_gflops, "int8": ceiling.int8_gops}
+    rates = {
+        "fp32": ceiling.fp32_gflops,
+        "bf16": ceiling.bf16_gflops,
+        "fp16": ceiling.fp16_gflops,
+        "int8": ceiling.int8_gops,
+    }
     known = {name: rate for name, rate in rates.items() if rate is not None}
-    title = f"{hardware.name} · {ceiling.threads} threads · {ceiling.bandwidth_gbs:.3g} GB/s ({hardware.source})"
+    title = (
+        f"{hardware.name} · {ceiling.threads} threads · {ceiling.bandwidth_gbs:.3g} GB/s "
+        f"({hardware.source})"
+    )
     drawing, axes, theme = blank(title, height=1.0 + 0.32 * len(known), dark=dark)
     axes.barh(list(known), list(known.values()), height=0.55, color=theme.main)
     for place, rate in enumerate(known.values()):

@@ -1,4 +1,6 @@
-"""How a number becomes a colour: equal ratios are equal steps. The same scale, colours and texts as in `widgets/heat_scale.js`."""
+"""How a number becomes a colour: equal ratios are equal steps. The same scale, colours and texts as
+in `widgets/heat_scale.js`.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,35 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-RAMP = ("#fff3ea", "#feddc6", "#fbc8a2", "#f5ae7f", "#e98d5d", "#db6b39", "#bf4d26", "#9e331e", "#7d1616")
-DARK_RAMP = ("#2b1d1c", "#49241e", "#68291e", "#883320", "#aa492b", "#cd5f36", "#e48558", "#f3b183", "#ffdcae")
+RAMP = (
+    "#fff3ea",
+    "#feddc6",
+    "#fbc8a2",
+    "#f5ae7f",
+    "#e98d5d",
+    "#db6b39",
+    "#bf4d26",
+    "#9e331e",
+    "#7d1616",
+)
+DARK_RAMP = (
+    "#2b1d1c",
+    "#49241e",
+    "#68291e",
+    "#883320",
+    "#aa492b",
+    "#cd5f36",
+    "#e48558",
+    "#f3b183",
+    "#ffdcae",
+)
 WIDEST = 1e6  # from the floor to the top: what is smaller matters to nobody
 
 
 class Scale(NamedTuple):
-    """From the floor to the top in steps of equal ratios; its ends are 1, 2 or 5 times a power of ten."""
+    """From the floor to the top in steps of equal ratios; its ends are 1, 2 or 5 times a power of
+    ten.
+    """
 
     floor: float
     top: float
@@ -32,8 +56,14 @@ class Scale(NamedTuple):
     @property
     def tens(self) -> list[float]:
         """The powers of ten along it."""
-        first, last = math.ceil(math.log10(self.floor) - 1e-9), math.floor(math.log10(self.top) + 1e-9)
-        return [10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / 5)))]
+        first, last = (
+            math.ceil(math.log10(self.floor) - 1e-9),
+            math.floor(math.log10(self.top) + 1e-9),
+        )
+        return [
+            10.0**power
+            for power in range(first, last + 1, max(1, math.ceil((last - first + 1) / 5)))
+        ]
 
 
 def scale_of(values: Iterable[float]) -> Scale | None:
@@ -42,7 +72,9 @@ def scale_of(values: Iterable[float]) -> Scale | None:
     if not known:
         return None
     top = _rounded(max(known), up=True)
-    return Scale(min(_rounded(max(min(known), top / WIDEST), up=False), _rounded(top / 10, up=False)), top)
+    return Scale(
+        min(_rounded(max(min(known), top / WIDEST), up=False), _rounded(top / 10, up=False)), top
+    )
 
 
 def cell_text(value: float) -> str:
@@ -50,7 +82,11 @@ def cell_text(value: float) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     size = abs(value)
-    plain = f"{size:.2g}" if size == 0 or 0.00995 <= size < 999.5 else f"{size:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    plain = (
+        f"{size:.2g}"
+        if size == 0 or 0.00995 <= size < 999.5
+        else f"{size:.1e}".replace(".0e", "e").replace("e-0", "e-")
+    )
     plain = f"{float(plain):g}" if "e+02" in plain else plain.replace("e+0", "e").replace("e+", "e")
     return f"−{plain}" if value < 0 else plain
 

@@ -1,4 +1,6 @@
-"""How much each channel matters: a line a layer, its channels as bars, the most important first; 1 × is the layer's mean."""
+"""How much each channel matters: a line a layer, its channels as bars, the most important first; 1
+× is the layer's mean.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,23 @@ def draw(found: Importance, *, dark: bool = False) -> Drawing:
     left_out = len(found.rows) - len(rows)
     sheet = Sheet(found.title, height=TOP + LINE * (len(rows) + bool(left_out)) + 0.1, dark=dark)
     sheet.write(MARGIN, 0.1, found.unit, size=SMALL, colour=sheet.theme.soft)
-    sheet.write(BARS[0], 0.34, f"sorted; dotted: the layer's mean; up to {MOST:g} ×", size=SMALL, colour=sheet.theme.soft)
+    sheet.write(
+        BARS[0],
+        0.34,
+        f"sorted; dotted: the layer's mean; up to {MOST:g} ×",
+        size=SMALL,
+        colour=sheet.theme.soft,
+    )
     sheet.write(CHANNELS, 0.34, "channels", size=SMALL, side="right", colour=sheet.theme.soft)
-    sheet.write(BELOW, 0.34, "below half the mean", size=SMALL, side="right", colour=sheet.theme.soft)
+    sheet.write(
+        BELOW, 0.34, "below half the mean", size=SMALL, side="right", colour=sheet.theme.soft
+    )
     for place, row in enumerate(rows):
         _draw_row(sheet, row, TOP + LINE * place)
     if left_out:
-        sheet.write(MARGIN, TOP + LINE * len(rows), f"{left_out} more left out", colour=sheet.theme.soft)
+        sheet.write(
+            MARGIN, TOP + LINE * len(rows), f"{left_out} more left out", colour=sheet.theme.soft
+        )
     return sheet.drawing
 
 
@@ -43,13 +55,20 @@ def _draw_row(sheet: Sheet, row: LayerImportance, y: float) -> None:
         return
     _draw_bars(sheet, row, y)
     below = int((row.normalised < 0.5).sum())
-    sheet.write(BELOW, y, "the answer" if row.is_answer else f"{below:,} ({below / row.channels:.0%})", side="right")
+    sheet.write(
+        BELOW,
+        y,
+        "the answer" if row.is_answer else f"{below:,} ({below / row.channels:.0%})",
+        side="right",
+    )
 
 
 def _draw_bars(sheet: Sheet, row: LayerImportance, y: float) -> None:
     """One area for all bars; the part below half the mean is grey."""
     values = -numpy.sort(-row.normalised)
-    picked = values[numpy.linspace(0, len(values) - 1, min(len(values), RESOLUTION)).round().astype(int)]
+    picked = values[
+        numpy.linspace(0, len(values) - 1, min(len(values), RESOLUTION)).round().astype(int)
+    ]
     edges = numpy.linspace(*BARS, len(picked) + 1)
     base, height = y + 0.42 * LINE, 0.84 * LINE
     tops = base - height * numpy.sqrt(numpy.minimum(picked, MOST) / MOST)
@@ -57,7 +76,16 @@ def _draw_bars(sheet: Sheet, row: LayerImportance, y: float) -> None:
     for colour, part in ((theme.main, picked >= 0.5), (theme.faint, picked < 0.5)):
         if part.any():
             first, last = int(part.argmax()), len(part) - int(part[::-1].argmax())
-            sheet.axes.fill_between(edges[first : last + 1], base, [*tops[first:last], tops[last - 1]], step="post", color=colour,
-                                    alpha=0.8, linewidth=0)  # fmt: skip
+            sheet.axes.fill_between(
+                edges[first : last + 1],
+                base,
+                [*tops[first:last], tops[last - 1]],
+                step="post",
+                color=colour,
+                alpha=0.8,
+                linewidth=0,
+            )
     mean = base - height * math.sqrt(1 / MOST)
-    sheet.axes.plot(BARS, (mean, mean), color=theme.ink, linewidth=0.6, linestyle=(0, (1, 2)), alpha=0.7)
+    sheet.axes.plot(
+        BARS, (mean, mean), color=theme.ink, linewidth=0.6, linestyle=(0, (1, 2)), alpha=0.7
+    )

@@ -17,7 +17,9 @@ OUTSIDE, OVER_LABEL, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0,
 class Room:
     """A drawing's free room, all in pixels; it fills as labels are placed."""
 
-    def __init__(self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]) -> None:
+    def __init__(
+        self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]
+    ) -> None:
         self.inside, self.labels, self.dots = inside, list(labels), dots
         self.lines = lines  # spots along lines that are better not covered
         self.leaders: list[tuple[Spot, Spot]] = []
@@ -44,7 +46,10 @@ class Room:
 
 
 def _between(start: Spot, end: Spot, steps: int = 12) -> list[Spot]:
-    return [(start[0] + (end[0] - start[0]) * k / steps, start[1] + (end[1] - start[1]) * k / steps) for k in range(steps)]
+    return [
+        (start[0] + (end[0] - start[0]) * k / steps, start[1] + (end[1] - start[1]) * k / steps)
+        for k in range(steps)
+    ]
 
 
 def _middle(box: Bbox) -> Spot:

@@ -1,4 +1,6 @@
-"""A call's memory over its time, stacked by groups of layers, and under it the largest of what is alive at the peak."""
+"""A call's memory over its time, stacked by groups of layers, and under it the largest of what is
+alive at the peak.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,16 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     lower = numpy.zeros(len(events))
     for place, (name, upper) in enumerate(zip(names, stacked, strict=True)):
         if (upper > lower).any():
-            axes.fill_between(times, [*lower, *lower[-1:]], [*upper, *upper[-1:]], step="post", color=GROUPS[place], alpha=0.78,
-                              linewidth=0, label=without_middle(visible(name or "the model itself"), 24))  # fmt: skip
+            axes.fill_between(
+                times,
+                [*lower, *lower[-1:]],
+                [*upper, *upper[-1:]],
+                step="post",
+                color=GROUPS[place],
+                alpha=0.78,
+                linewidth=0,
+                label=without_middle(visible(name or "the model itself"), 24),
+            )
         lower = upper
     axes.set_xlim(0, timeline.duration_ms or 1.0)
     axes.set_ylim(0, 1.18 * max(timeline.peak_bytes, 1))
@@ -49,18 +59,37 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     axes.set_ylabel("alive beyond the weights", color=theme.ink, fontsize=9)
     if events:
         _mark_peak(axes, timeline, theme)
-        told = axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False, labelcolor=theme.ink)
+        told = axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            fontsize=8,
+            frameon=False,
+            labelcolor=theme.ink,
+        )
         for text in told.get_texts():
             text.set_parse_math(False)  # a dollar sign in a layer's name would begin a formula
 
 
 def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    axes.plot([timeline.peak_ms] * 2, [0, timeline.peak_bytes], color=theme.ink, linewidth=1, linestyle=(0, (2, 3)))
+    axes.plot(
+        [timeline.peak_ms] * 2,
+        [0, timeline.peak_bytes],
+        color=theme.ink,
+        linewidth=1,
+        linestyle=(0, (2, 3)),
+    )
     axes.plot([timeline.peak_ms], [timeline.peak_bytes], marker="o", markersize=5, color=theme.ink)
     is_late = timeline.peak_ms > timeline.duration_ms / 2
-    axes.annotate(f"peak {readable_bytes(timeline.peak_bytes)} at {timeline.peak_ms:.3g} ms", (timeline.peak_ms, timeline.peak_bytes),
-                  (-6 if is_late else 6, 4), textcoords="offset points", ha="right" if is_late else "left", color=theme.ink,
-                  fontsize=9, fontweight="bold")  # fmt: skip
+    axes.annotate(
+        f"peak {readable_bytes(timeline.peak_bytes)} at {timeline.peak_ms:.3g} ms",
+        (timeline.peak_ms, timeline.peak_bytes),
+        (-6 if is_late else 6, 4),
+        textcoords="offset points",
+        ha="right" if is_late else "left",
+        color=theme.ink,
+        fontsize=9,
+        fontweight="bold",
+    )
 
 
 def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
@@ -68,11 +97,26 @@ def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Th
     rows, rest = timeline.at_peak[:SHOWN], timeline.at_peak[SHOWN:]
     group_of = dict(zip(timeline.layers, timeline.groups[1], strict=True))
     for place, row in enumerate(rows):
-        (bar,) = axes.barh(place, row.held_bytes, height=0.72, color=GROUPS[group_of[row.layer]], alpha=0.78, linewidth=0,
-                           edgecolor=theme.paper, hatch=HATCHES[row.kind])  # fmt: skip
+        (bar,) = axes.barh(
+            place,
+            row.held_bytes,
+            height=0.72,
+            color=GROUPS[group_of[row.layer]],
+            alpha=0.78,
+            linewidth=0,
+            edgecolor=theme.paper,
+            hatch=HATCHES[row.kind],
+        )
         drawing.tell(bar, f"{_name(row, timeline)}\n{row.kind}: {readable_bytes(row.held_bytes)}")
-        axes.annotate(readable_bytes(row.held_bytes), (row.held_bytes, place), (4, 0), textcoords="offset points", va="center",
-                      color=theme.ink, fontsize=8)  # fmt: skip
+        axes.annotate(
+            readable_bytes(row.held_bytes),
+            (row.held_bytes, place),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme.ink,
+            fontsize=8,
+        )
     labels = [f"{without_middle(visible(_name(row, timeline)), 30)}, {row.kind}" for row in rows]
     axes.set_yticks(range(len(rows)), labels, fontsize=8, parse_math=False)
     axes.invert_yaxis()
@@ -81,7 +125,11 @@ def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Th
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.tick_params(colors=theme.ink, length=0)
-    left = f", and {len(rest)} more of {readable_bytes(sum(row.held_bytes for row in rest))}" if rest else ""
+    left = (
+        f", and {len(rest)} more of {readable_bytes(sum(row.held_bytes for row in rest))}"
+        if rest
+        else ""
+    )
     axes.set_title(f"alive at the peak{left}", loc="left", color=theme.ink, fontsize=9)
 
 
@@ -90,7 +138,9 @@ def _name(row: Held, timeline: MemoryTimeline) -> str:
 
 
 def _moments(timeline: MemoryTimeline) -> list[int]:
-    """The events to draw: all, or of many the one in each stretch of time after which most is alive."""
+    """The events to draw: all, or of many the one in each stretch of time after which most is
+    alive.
+    """
     highest: dict[int, int] = {}
     for event, time in enumerate(timeline.time_ms):
         stretch = int(time / (timeline.duration_ms or 1.0) * SEEN_AT_MOST)
@@ -103,9 +153,13 @@ def _alive_by_group(timeline: MemoryTimeline, events: list[int]) -> numpy.ndarra
     """A row a group, a column an event."""
     names, group_of = timeline.groups
     wanted, held, columns = set(events), [0] * len(names), defaultdict(list)
-    for event, (index, change) in enumerate(zip(timeline.layer_index, timeline.change_bytes, strict=True)):
+    for event, (index, change) in enumerate(
+        zip(timeline.layer_index, timeline.change_bytes, strict=True)
+    ):
         held[group_of[index]] += change
         if event in wanted:
             for place, count in enumerate(held):
                 columns[place].append(count)
-    return numpy.asarray([columns[place] for place in range(len(names))], dtype=float).reshape(len(names), len(events))
+    return numpy.asarray([columns[place] for place in range(len(names))], dtype=float).reshape(
+        len(names), len(events)
+    )

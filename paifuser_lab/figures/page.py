@@ -1,4 +1,6 @@
-"""A profile as one page that needs nothing else: no network, no script; it follows the reader's light or dark."""
+"""A profile as one page that needs nothing else: no network, no script; it follows the reader's
+light or dark.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,27 @@ Fact = tuple[str, str, str]  # its name, its number, and what is said beside it
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def html_report(profile: Profile, explanations: Sequence[Explanation] = (), *, title: str | None = None) -> str:
-    """A profile as a page of HTML that works offline: figures, the tree of layers, and the explanations that it is given."""
+def html_report(
+    profile: Profile, explanations: Sequence[Explanation] = (), *, title: str | None = None
+) -> str:
+    """A profile as a page of HTML that works offline: figures, the tree of layers, and the
+    explanations that it is given.
+    """
     heading = title or profile.workload
     figures = [profile_figure.draw(profile).svg()] + (
         [roofline_figure.draw(profile.roofline).svg()] if profile.roofline.points else []
     )
     sections = [
         _header(profile, heading),
-        *([f'<p class="alarm" role="alert">stopped: {html.escape(profile.failure)}</p>'] if profile.failure else []),
-        _section("Where the time goes", f'<div class="pair">{"".join(f"<figure>{one}</figure>" for one in figures)}</div>'),
+        *(
+            [f'<p class="alarm" role="alert">stopped: {html.escape(profile.failure)}</p>']
+            if profile.failure
+            else []
+        ),
+        _section(
+            "Where the time goes",
+            f'<div class="pair">{"".join(f"<figure>{one}</figure>" for one in figures)}</div>',
+        ),
         *([_section("Why, and what would help", _explained(explanations))] if explanations else []),
         _section("Layers", profile_tree(profile)),
         _section("How it was measured", _measured(profile)),
@@ -41,17 +54,34 @@ def html_report(profile: Profile, explanations: Sequence[Explanation] = (), *, t
 
 def _header(profile: Profile, heading: str) -> str:
     facts = "".join(
-        f"<div><dt>{html.escape(name)}</dt><dd><b>{html.escape(number)}</b> <small>{html.escape(beside)}</small></dd></div>"
+        f"<div><dt>{html.escape(name)}</dt><dd><b>{html.escape(number)}</b> "
+        f"<small>{html.escape(beside)}</small></dd></div>"
         for name, number, beside in _facts(profile)
     )
     root = profile.root
     outputs = ", ".join("×".join(map(str, shape)) or "1" for shape in root.output_shapes)
     named = profile.workload if heading != profile.workload else ""
-    told = " · ".join(one for one in (named, root.kind, f"gives {outputs}" if outputs else "", f"{len(profile)} layers") if one)
-    threads = f"{profile.threads} thread{'' if profile.threads == 1 else 's'}" if profile.device == "cpu" else profile.device
+    told = " · ".join(
+        one
+        for one in (
+            named,
+            root.kind,
+            f"gives {outputs}" if outputs else "",
+            f"{len(profile)} layers",
+        )
+        if one
+    )
+    threads = (
+        f"{profile.threads} thread{'' if profile.threads == 1 else 's'}"
+        if profile.device == "cpu"
+        else profile.device
+    )
     machine = f'<span class="chip">{html.escape(f"{profile.machine} · {threads}")}</span>'
     stopped = " · stopped early" if profile.is_interrupted else ""
-    return f"<header><h1>{html.escape(heading)}</h1><p>{html.escape(told + stopped)} {machine}</p><dl>{facts}</dl></header>"
+    return (
+        f"<header><h1>{html.escape(heading)}</h1><p>{html.escape(told + stopped)} "
+        f"{machine}</p><dl>{facts}</dl></header>"
+    )
 
 
 def _facts(profile: Profile) -> list[Fact]:
@@ -86,8 +116,10 @@ def _card(explanation: Explanation) -> str:
     name = explanation.layer or explanation.workload
     reasons = "".join(map(_reason, explanation.reasons)) or "<li>Nothing more is known of it.</li>"
     return (
-        f"<article{'' if explanation.layer else ' class=whole'}><h3>{html.escape(name)} <small>{html.escape(explanation.kind)}</small>"
-        f"<span>{explanation.ms:.3g} ms <small>{explanation.share:.1%}</small></span></h3><ul>{reasons}</ul></article>"
+        f"<article{'' if explanation.layer else ' class=whole'}><h3>{html.escape(name)} "
+        f"<small>{html.escape(explanation.kind)}</small>"
+        f"<span>{explanation.ms:.3g} ms "
+        f"<small>{explanation.share:.1%}</small></span></h3><ul>{reasons}</ul></article>"
     )
 
 
@@ -97,9 +129,15 @@ def _reason(reason: Reason) -> str:
 
 
 def _measured(profile: Profile) -> str:
-    rounds = f"{len(profile.rounds_ms)} rounds, the middle half within {_span(profile)}" if profile.rounds_ms else ""
+    rounds = (
+        f"{len(profile.rounds_ms)} rounds, the middle half within {_span(profile)}"
+        if profile.rounds_ms
+        else ""
+    )
     lines = [profile.accuracy, rounds, _ceilings(profile.ceiling)]
-    return "".join(f'<p class="dim">{html.escape(line[:1].upper() + line[1:])}.</p>' for line in lines if line)
+    return "".join(
+        f'<p class="dim">{html.escape(line[:1].upper() + line[1:])}.</p>' for line in lines if line
+    )
 
 
 def _span(profile: Profile) -> str:
@@ -114,7 +152,11 @@ def _ceilings(ceiling: Ceiling) -> str:
         ("fp16", ceiling.fp16_gflops),
         ("int8", ceiling.int8_gops),
     ]
-    told = ", ".join(f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}" for name, rate in rates if rate)
+    told = ", ".join(
+        f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}"
+        for name, rate in rates
+        if rate
+    )
     return f"the roofs: {told}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
 
 

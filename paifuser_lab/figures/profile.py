@@ -1,4 +1,6 @@
-"""Where a model's time goes: its parts in the order in which they run, and the layers that take most."""
+"""Where a model's time goes: its parts in the order in which they run, and the layers that take
+most.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MS, SHARE, BOUND, ROOF = 5.05, 5.6, 5.83, 6.9  # where columns end, and where th
 
 
 class Part(NamedTuple):
-    """A stretch of the model: a layer with all below it, or what a container ran itself; its milliseconds by what binds them."""
+    """A stretch of the model: a layer with all below it, or what a container ran itself; its
+    milliseconds by what binds them.
+    """
 
     layer: str
     is_whole: bool
@@ -29,7 +33,9 @@ class Part(NamedTuple):
 
 
 def draw(profile: Profile, *, dark: bool = False) -> Drawing:
-    """A strip from front to back on top, the costliest layers below, the others summed in a line."""
+    """A strip from front to back on top, the costliest layers below, the others summed in a
+    line.
+    """
     rows = [row for row in profile.costliest(SHOWN) if row.self_ms > 0]
     left = [row for row in profile if row not in rows and row.self_ms > 0]
     sheet = Sheet(profile.title, height=1.32 + ROW * (len(rows) + bool(left)), dark=dark)
@@ -38,7 +44,9 @@ def draw(profile: Profile, *, dark: bool = False) -> Drawing:
     _draw_head(sheet, y=1.02)
     widest = max((max(row.self_ms, row.self_spread_ms[1]) for row in rows), default=1.0)
     for place, row in enumerate(rows):
-        _draw_row(sheet, profile, row, 1.26 + ROW * place, widest=widest, places=decimals(rows[0].self_ms))
+        _draw_row(
+            sheet, profile, row, 1.26 + ROW * place, widest=widest, places=decimals(rows[0].self_ms)
+        )
     if left:
         _draw_rest(sheet, profile, left, 1.26 + ROW * len(rows), places=decimals(rows[0].self_ms))
     return sheet.drawing
@@ -63,18 +71,31 @@ def told(row: LayerProfile, profile: Profile) -> str:
 
 
 def parts(profile: Profile) -> list[Part]:
-    """The model cut into stretches: its children, and what large ones are made of, in the order in which they run."""
+    """The model cut into stretches: its children, and what large ones are made of, in the order in
+    which they run.
+    """
     found = [("", False), *((child.layer, True) for child in profile.children(""))]
     while True:
-        large = [name for name, whole in found if whole and profile.children(name) and profile[name].share > LARGE]
+        large = [
+            name
+            for name, whole in found
+            if whole and profile.children(name) and profile[name].share > LARGE
+        ]
         fitting = [name for name in large if len(found) + len(profile.children(name)) <= MOST_PARTS]
         if not fitting:
             break
         name = max(fitting, key=lambda one: profile[one].share)
         place = found.index((name, True))
-        found[place : place + 1] = [(name, False), *((child.layer, True) for child in profile.children(name))]
+        found[place : place + 1] = [
+            (name, False),
+            *((child.layer, True) for child in profile.children(name)),
+        ]
     stretches = [
-        Part(name, whole, _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]))
+        Part(
+            name,
+            whole,
+            _by_bound((row for _, row in profile.walk(name)) if whole else [profile[name]]),
+        )
         for name, whole in found
     ]
     return [part for part in stretches if part.total_ms > 0]
@@ -99,18 +120,23 @@ def _draw_strip(sheet: Sheet, profile: Profile, y: float) -> None:
         x += part.total_ms * scale
 
 
-def _draw_part(sheet: Sheet, profile: Profile, part: Part, at: tuple[float, float], scale: float) -> None:
+def _draw_part(
+    sheet: Sheet, profile: Profile, part: Part, at: tuple[float, float], scale: float
+) -> None:
     (x, y), width = at, part.total_ms * scale
     gap = min(0.015, width / 4)
     share = part.total_ms / (profile.total_ms or 1.0)
     told = (
-        f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}: {part.total_ms:.4g} ms, {share:.1%} of the time"
+        f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}: "
+        f"{part.total_ms:.4g} ms, {share:.1%} of the time"
     )
     for bound in (*BOUNDS, None):
         ms = part.ms.get(bound, 0.0)
         if ms > 0:
             piece = ms / part.total_ms * (width - gap)
-            sheet.bar(x, y, piece, 0.24, bound, f"{told}\n{ms:.4g} ms bound by {bound or 'nothing known'}")
+            sheet.bar(
+                x, y, piece, 0.24, bound, f"{told}\n{ms:.4g} ms bound by {bound or 'nothing known'}"
+            )
             x += piece
 
 
@@ -132,7 +158,9 @@ def _draw_legend(sheet: Sheet, profile: Profile, y: float) -> None:
         share = by_bound.get(bound, 0.0) / (profile.total_ms or 1.0)
         mark = sheet.write(x + 0.28, y, f"{bound} {share:.0%}", size=SMALL)
         x += 0.28 + sheet.width_of(mark) + 0.2
-    sheet.write(WIDTH - MARGIN, y, "above: front to back, as it runs", size=SMALL, side="right", colour=soft)
+    sheet.write(
+        WIDTH - MARGIN, y, "above: front to back, as it runs", size=SMALL, side="right", colour=soft
+    )
 
 
 def _draw_head(sheet: Sheet, y: float) -> None:
@@ -146,7 +174,9 @@ def _draw_head(sheet: Sheet, y: float) -> None:
     sheet.line((MARGIN, WIDTH - MARGIN), y + 0.1, sheet.theme.faint, 0.6)
 
 
-def _draw_row(sheet: Sheet, profile: Profile, row: LayerProfile, y: float, *, widest: float, places: int) -> None:
+def _draw_row(
+    sheet: Sheet, profile: Profile, row: LayerProfile, y: float, *, widest: float, places: int
+) -> None:
     theme, start, scale = sheet.theme, BARS[0], (BARS[1] - BARS[0]) / (widest or 1.0)
     sheet.fit(MARGIN, y, row.layer or f"{profile.workload} (itself)", NAMES - MARGIN)
     sheet.bar(start, y, row.self_ms * scale, 0.14, row.verdict, told(row, profile))
@@ -162,7 +192,9 @@ def _draw_row(sheet: Sheet, profile: Profile, row: LayerProfile, y: float, *, wi
         sheet.write(ROOF, y, f"{row.roof_share:.0%}", side="right")
 
 
-def _draw_rest(sheet: Sheet, profile: Profile, left: list[LayerProfile], y: float, *, places: int) -> None:
+def _draw_rest(
+    sheet: Sheet, profile: Profile, left: list[LayerProfile], y: float, *, places: int
+) -> None:
     """What is not shown, without a bar: it would dwarf the others."""
     ms, soft = sum(row.self_ms for row in left), sheet.theme.soft
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)

@@ -1,4 +1,6 @@
-"""Layers under the roofs of a machine: operations a second by operations a byte, both on logarithmic scales."""
+"""Layers under the roofs of a machine: operations a second by operations a byte, both on
+logarithmic scales.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,24 @@ MOST_POINTS = 300
 LABELLED = 4
 WORTH_NAMING = 0.005  # of the time of all points
 TOGETHER = 12  # dots nearer than so many points share a name
-A_PIECE = 0.0005  # of the time of all points; smaller ones would stretch the scale and be seen by nobody
+A_PIECE = (
+    0.0005  # of the time of all points; smaller ones would stretch the scale and be seen by nobody
+)
 WIDEST = 30  # letters in a label
 FORMATS = {"bf16": "bf16_gflops", "fp16": "fp16_gflops", "int8": "int8_gops"}
 
 
 def draw(roofline: Roofline, *, dark: bool = False) -> Drawing:
     """Each layer a dot as large as its time; the nearer to a roof, the less there is to gain."""
-    title = f"{roofline.workload} under the roofs of {roofline.machine}, {roofline.ceiling.threads} threads"
-    sheet = Sheet(title.removesuffix("s") if roofline.ceiling.threads == 1 else title, height=HEIGHT, dark=dark)
+    title = (
+        f"{roofline.workload} under the roofs of {roofline.machine}, {roofline.ceiling.threads} "
+        "threads"
+    )
+    sheet = Sheet(
+        title.removesuffix("s") if roofline.ceiling.threads == 1 else title,
+        height=HEIGHT,
+        dark=dark,
+    )
     points = shown(roofline.points)
     axes = _axes(sheet, roofline.ceiling, points)
     taken = _draw_roofs(sheet, axes, roofline.ceiling)
@@ -61,7 +72,9 @@ def _axes(sheet: Sheet, ceiling: Ceiling, points: list[Point]) -> Axes:
     """Axes that hold the dots, the ridge and the roofs."""
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     place = (LEFT / WIDTH, BOTTOM / sheet.height, width / WIDTH, height / sheet.height)
-    axes = sheet.drawing.add_axes(place, facecolor=sheet.theme.paper, xscale="log", yscale="log", zorder=-1)
+    axes = sheet.drawing.add_axes(
+        place, facecolor=sheet.theme.paper, xscale="log", yscale="log", zorder=-1
+    )
     ridge = ceiling.fp32_gflops / ceiling.bandwidth_gbs
     across = [point.intensity for point in points] + [ridge]
     up = [point.gflops for point in points] + [ceiling.fp32_gflops, *_other_roofs(ceiling).values()]
@@ -87,20 +100,49 @@ def _draw_roofs(sheet: Sheet, axes: Axes, ceiling: Ceiling) -> list[Bbox]:
     marks = []
     for name, rate in _other_roofs(ceiling).items():
         start = rate / ceiling.bandwidth_gbs
-        axes.plot([start, high], [rate, rate], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
+        axes.plot(
+            [start, high], [rate, rate], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3))
+        )
         if rate > ceiling.fp32_gflops:
-            axes.plot([ridge, start], [ceiling.fp32_gflops, rate], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
+            axes.plot(
+                [ridge, start],
+                [ceiling.fp32_gflops, rate],
+                color=theme.faint,
+                linewidth=0.9,
+                linestyle=(0, (4, 3)),
+            )
         unit = "GOP/s" if name == "int8" else "GFLOP/s"
         marks.append(_along(axes, high, rate, f"{name} {rate:.3g} {unit}", colour=theme.soft))
-    axes.plot([low, ridge, high], [low * ceiling.bandwidth_gbs, ceiling.fp32_gflops, ceiling.fp32_gflops],
-              color=theme.ink, linewidth=1.4)  # fmt: skip
-    marks.append(_along(axes, high, ceiling.fp32_gflops, f"fp32 {ceiling.fp32_gflops:.3g} GFLOP/s", colour=theme.ink))
+    axes.plot(
+        [low, ridge, high],
+        [low * ceiling.bandwidth_gbs, ceiling.fp32_gflops, ceiling.fp32_gflops],
+        color=theme.ink,
+        linewidth=1.4,
+    )
+    marks.append(
+        _along(
+            axes,
+            high,
+            ceiling.fp32_gflops,
+            f"fp32 {ceiling.fp32_gflops:.3g} GFLOP/s",
+            colour=theme.ink,
+        )
+    )
     marks.append(_up(axes, ceiling, colour=theme.ink))
     return [mark.get_window_extent() for mark in marks]
 
 
 def _along(axes: Axes, x: float, y: float, text: str, *, colour: str) -> Text:
-    return axes.annotate(text, (x, y), (-2, 2), textcoords="offset points", ha="right", va="bottom", color=colour, fontsize=SMALL)
+    return axes.annotate(
+        text,
+        (x, y),
+        (-2, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=colour,
+        fontsize=SMALL,
+    )
 
 
 def _up(axes: Axes, ceiling: Ceiling, *, colour: str) -> Text:
@@ -109,28 +151,47 @@ def _up(axes: Axes, ceiling: Ceiling, *, colour: str) -> Text:
     box = axes.get_window_extent()
     slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
     start = max(left, bottom / ceiling.bandwidth_gbs) * 1.25
-    return axes.annotate(f"memory {ceiling.bandwidth_gbs:.3g} GB/s", (start, start * ceiling.bandwidth_gbs), (-3, 4),
-                         textcoords="offset points", rotation=math.degrees(math.atan(slope)), rotation_mode="anchor",
-                         va="bottom", color=colour, fontsize=SMALL)  # fmt: skip
+    return axes.annotate(
+        f"memory {ceiling.bandwidth_gbs:.3g} GB/s",
+        (start, start * ceiling.bandwidth_gbs),
+        (-3, 4),
+        textcoords="offset points",
+        rotation=math.degrees(math.atan(slope)),
+        rotation_mode="anchor",
+        va="bottom",
+        color=colour,
+        fontsize=SMALL,
+    )
 
 
 def _draw_point(sheet: Sheet, axes: Axes, point: Point, whole_ms: float) -> None:
     theme = sheet.theme
-    (mark,) = axes.plot([point.intensity], [point.gflops], marker=MARKERS.get(point.bound or "", "D"), linestyle="none",
-                        markersize=_size(point.ms / whole_ms), color=theme.of(point.bound), alpha=0.8,
-                        markeredgecolor=theme.paper, markeredgewidth=0.5)  # fmt: skip
+    (mark,) = axes.plot(
+        [point.intensity],
+        [point.gflops],
+        marker=MARKERS.get(point.bound or "", "D"),
+        linestyle="none",
+        markersize=_size(point.ms / whole_ms),
+        color=theme.of(point.bound),
+        alpha=0.8,
+        markeredgecolor=theme.paper,
+        markeredgewidth=0.5,
+    )
     sheet.drawing.tell(mark, told(point))
 
 
 def _size(share: float) -> float:
-    """The width of a dot in points: its surface is its share of the time, within what can be seen."""
+    """The width of a dot in points: its surface is its share of the time, within what can be
+    seen.
+    """
     return min(22.0, max(3.5, 40.0 * math.sqrt(share)))
 
 
 def told(point: Point) -> str:
     """What a dot says of itself when it is pointed at."""
     return (
-        f"{point.layer or 'the model itself'} ({point.kind})\n{point.ms:.4g} ms\n{point.gflops:.3g} GFLOP/s\n"
+        f"{point.layer or 'the model itself'} ({point.kind})\n{point.ms:.4g} "
+        f"ms\n{point.gflops:.3g} GFLOP/s\n"
         f"{point.intensity:.3g} FLOP/byte" + (f"\nbound by {point.bound}" if point.bound else "")
     )
 
@@ -147,19 +208,36 @@ def _draw_legend(sheet: Sheet, roofline: Roofline, left_out: int) -> None:
     sheet.write(WIDTH - MARGIN, y, f"surface: time{rest}", size=SMALL, side="right", colour=soft)
 
 
-def _draw_labels(sheet: Sheet, axes: Axes, points: list[Point], taken: list[Bbox], ceiling: Ceiling) -> None:
-    """Names of the costliest dots, each with a line to its dot; dots that stand together share a name."""
+def _draw_labels(
+    sheet: Sheet, axes: Axes, points: list[Point], taken: list[Bbox], ceiling: Ceiling
+) -> None:
+    """Names of the costliest dots, each with a line to its dot; dots that stand together share a
+    name.
+    """
     (left, right), scale = axes.get_xlim(), sheet.drawing.dpi / 72
     steps = [left * (right / left) ** (step / 60) for step in range(61)]
     roof = [_pixels(axes, x, roof_gflops(ceiling, x)) for x in steps]
     dots = [_pixels(axes, point.intensity, point.gflops) for point in points]
     room = Room(axes.get_window_extent(), taken, roof, dots)
     whole = sum(point.ms for point in points) or 1.0
-    named = [(index, count) for index, count in together(dots, TOGETHER * scale) if points[index].ms >= WORTH_NAMING * whole]
+    named = [
+        (index, count)
+        for index, count in together(dots, TOGETHER * scale)
+        if points[index].ms >= WORTH_NAMING * whole
+    ]
     for index, count in named[:LABELLED]:
         name = without_middle(visible(points[index].layer) or "the model itself", WIDEST)
         text = f"{name} and {count} near it" if count else name
-        mark = sheet.axes.text(0, 0, text, ha="center", va="center", color=sheet.theme.ink, fontsize=SMALL, parse_math=False)
+        mark = sheet.axes.text(
+            0,
+            0,
+            text,
+            ha="center",
+            va="center",
+            color=sheet.theme.ink,
+            fontsize=SMALL,
+            parse_math=False,
+        )
         size = mark.get_window_extent()
         radius = _size(points[index].ms / whole) / 2 * scale
         place = room.place((size.width + 4, size.height + 2), dots[index], radius)
@@ -181,7 +259,9 @@ def _connect(sheet: Sheet, place: Bbox, dot: tuple[float, float], radius: float)
     near = (min(max(dot[0], place.x0), place.x1), min(max(dot[1], place.y0), place.y1))
     length = math.dist(near, dot)
     if length > radius + 3:
-        rim = tuple(one + (other - one) * radius / length for one, other in zip(dot, near, strict=True))
+        rim = tuple(
+            one + (other - one) * radius / length for one, other in zip(dot, near, strict=True)
+        )
         xs, ys = zip(_inches(sheet, *near), _inches(sheet, *rim), strict=True)
         sheet.axes.plot(xs, ys, color=sheet.theme.soft, linewidth=0.7)
 

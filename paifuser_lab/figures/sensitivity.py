@@ -1,4 +1,6 @@
-"""How much each layer matters: a heat map of layers by number formats, and what was predicted against what was measured."""
+"""How much each layer matters: a heat map of layers by number formats, and what was predicted
+against what was measured.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def title(found: Sensitivity) -> str:
 def quantity(found: Sensitivity) -> str:
     """What the numbers are, and how they were found."""
     named = "rise of the loss" if found.unit == "loss" else "relative error of the output"
-    return f"{named}, {'measured' if found.method == 'ablation' else f'predicted by {found.method}'}"
+    return (
+        f"{named}, {'measured' if found.method == 'ablation' else f'predicted by {found.method}'}"
+    )
 
 
 def shown(found: Sensitivity) -> list[LayerSensitivity]:
@@ -54,7 +58,9 @@ def shown(found: Sensitivity) -> list[LayerSensitivity]:
 
 
 def draw(found: Sensitivity, *, dark: bool = False) -> Drawing:
-    """A line a layer, a column a format; beside it the judgement by measurement, where there is one."""
+    """A line a layer, a column a format; beside it the judgement by measurement, where there is
+    one.
+    """
     rows, pairs = shown(found), _pairs(found)
     left_out = len(found.rows) - len(rows)
     height = TOP + ROW * (len(rows) + bool(left_out)) + 0.1
@@ -68,7 +74,12 @@ def draw(found: Sensitivity, *, dark: bool = False) -> Drawing:
     for place, row in enumerate(rows):
         _draw_row(sheet, found, row, TOP + ROW * place, scale, columns)
     if left_out:
-        sheet.write(MARGIN, TOP + ROW * len(rows), f"{left_out} that matter less left out", colour=sheet.theme.soft)
+        sheet.write(
+            MARGIN,
+            TOP + ROW * len(rows),
+            f"{left_out} that matter less left out",
+            colour=sheet.theme.soft,
+        )
     if pairs:
         _draw_pairs(sheet, found, pairs)
     return sheet.drawing
@@ -83,13 +94,19 @@ def _draw_name(sheet: Sheet, x: float, name: str, width: float) -> None:
     """A format over its column, its parts under each other."""
     size = min(SMALL, 15.5 * width)
     for place, part in enumerate(reversed(name.split("-"))):
-        sheet.write(x, TOP - 0.2 - 0.125 * place, part, size=size, side="center", colour=sheet.theme.soft)
+        sheet.write(
+            x, TOP - 0.2 - 0.125 * place, part, size=size, side="center", colour=sheet.theme.soft
+        )
 
 
 def _draw_legend(sheet: Sheet, found: Sensitivity, scale: Scale | None, left: float) -> None:
     """The scale in its steps, with powers of ten under it, and what is below it."""
     sheet.write(
-        MARGIN, 0.1, quantity(found) + ("; stopped early" if found.is_interrupted else ""), size=SMALL, colour=sheet.theme.soft
+        MARGIN,
+        0.1,
+        quantity(found) + ("; stopped early" if found.is_interrupted else ""),
+        size=SMALL,
+        colour=sheet.theme.soft,
     )
     if scale is None:
         sheet.write(MARGIN, 0.32, "none that is above 0", size=SMALL)
@@ -98,41 +115,83 @@ def _draw_legend(sheet: Sheet, found: Sensitivity, scale: Scale | None, left: fl
     for place, colour in enumerate(_ramp(sheet)):
         _cell(sheet, left + step * place, 0.32, step, 0.15, colour)
     for tick in scale.tens:
-        sheet.write(left + BAR * scale.share(tick), 0.5, cell_text(tick), size=SMALL, side="center", colour=sheet.theme.soft)
+        sheet.write(
+            left + BAR * scale.share(tick),
+            0.5,
+            cell_text(tick),
+            size=SMALL,
+            side="center",
+            colour=sheet.theme.soft,
+        )
     _cell(sheet, MARGIN, 0.32, 0.3, 0.15, "", hatch=True)
-    sheet.write(MARGIN + 0.38, 0.32, f"below {cell_text(scale.floor)}", size=SMALL, colour=sheet.theme.soft)
+    sheet.write(
+        MARGIN + 0.38, 0.32, f"below {cell_text(scale.floor)}", size=SMALL, colour=sheet.theme.soft
+    )
 
 
-def _draw_row(sheet: Sheet, found: Sensitivity, row: LayerSensitivity, y: float, scale: Scale | None, columns: Columns) -> None:
+def _draw_row(
+    sheet: Sheet,
+    found: Sensitivity,
+    row: LayerSensitivity,
+    y: float,
+    scale: Scale | None,
+    columns: Columns,
+) -> None:
     sheet.fit(MARGIN, y, row.layer, columns.left - 0.1 - MARGIN)
     for place, name in enumerate(found.formats):
         score = row.scores.get(name, {}).get(found.method)
         if score is None or math.isnan(score.value):
-            sheet.write(columns.middle(place), y, "–", size=SMALL, side="center", colour=sheet.theme.soft)
+            sheet.write(
+                columns.middle(place), y, "–", size=SMALL, side="center", colour=sheet.theme.soft
+            )
         else:
-            _draw_score(sheet, columns.left + columns.width * place, y, score.value, scale, columns.width)
+            _draw_score(
+                sheet, columns.left + columns.width * place, y, score.value, scale, columns.width
+            )
 
 
-def _draw_score(sheet: Sheet, x: float, y: float, value: float, scale: Scale | None, width: float) -> None:
+def _draw_score(
+    sheet: Sheet, x: float, y: float, value: float, scale: Scale | None, width: float
+) -> None:
     """A cell in its colour, with its number where there is room."""
     step = -1 if scale is None else scale.step(value)
     colours = _ramp(sheet)
-    _cell(sheet, x, y, width - 0.015, ROW - 0.015, colours[step] if step >= 0 else "", hatch=step < 0)
+    _cell(
+        sheet, x, y, width - 0.015, ROW - 0.015, colours[step] if step >= 0 else "", hatch=step < 0
+    )
     if width >= 0.4:
         is_ink_light = step <= 4 if colours is DARK_RAMP else step >= 6
         ink = sheet.theme.ink if step < 0 else "#ffffff" if is_ink_light else "#111111"
-        sheet.write(x + width / 2, y, cell_text(value), size=min(7.2, 14 * width), side="center", colour=ink)
+        sheet.write(
+            x + width / 2, y, cell_text(value), size=min(7.2, 14 * width), side="center", colour=ink
+        )
 
 
 def _ramp(sheet: Sheet) -> tuple[str, ...]:
     return DARK_RAMP if sheet.theme is DARK else RAMP
 
 
-def _cell(sheet: Sheet, x: float, y: float, width: float, height: float, colour: str, *, hatch: bool = False) -> None:
+def _cell(
+    sheet: Sheet,
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    colour: str,
+    *,
+    hatch: bool = False,
+) -> None:
     sheet.axes.add_patch(
-        Rectangle((x, y - height / 2), width, height, linewidth=0, facecolor=colour or sheet.theme.paper,
-                  edgecolor=to_rgba(sheet.theme.faint, 0.4), hatch="////" if hatch else None)
-    )  # fmt: skip
+        Rectangle(
+            (x, y - height / 2),
+            width,
+            height,
+            linewidth=0,
+            facecolor=colour or sheet.theme.paper,
+            edgecolor=to_rgba(sheet.theme.faint, 0.4),
+            hatch="////" if hatch else None,
+        )
+    )
 
 
 Pair = tuple[str, Estimate, Estimate]
@@ -143,17 +202,34 @@ def _pairs(found: Sensitivity) -> list[Pair]:
     if found.method == "ablation":
         return []
     measured = {(layer, name): one for layer, name, one in _scores(found, "ablation")}
-    return [(name, one, measured[layer, name]) for layer, name, one in _scores(found, found.method) if (layer, name) in measured]
+    return [
+        (name, one, measured[layer, name])
+        for layer, name, one in _scores(found, found.method)
+        if (layer, name) in measured
+    ]
 
 
 def _draw_pairs(sheet: Sheet, found: Sensitivity, pairs: list[Pair]) -> None:
-    """Predicted against measured on equal logarithmic axes; what is not above 0 lies hollow at the edge."""
+    """Predicted against measured on equal logarithmic axes; what is not above 0 lies hollow at the
+    edge.
+    """
     theme, side = sheet.theme, WIDTH - SCATTER - MARGIN
     scale = scale_of(one.value for _, *both in pairs for one in both) or Scale(0.1, 1.0)
-    place = (SCATTER / WIDTH, 1 - (sheet.top + TOP - 0.1 + side) / sheet.height, side / WIDTH, side / sheet.height)
+    place = (
+        SCATTER / WIDTH,
+        1 - (sheet.top + TOP - 0.1 + side) / sheet.height,
+        side / WIDTH,
+        side / sheet.height,
+    )
     low, high = scale.floor / 1.3, scale.top * 1.2
     axes = sheet.drawing.add_axes(
-        place, facecolor=theme.paper, xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), zorder=1
+        place,
+        facecolor=theme.paper,
+        xscale="log",
+        yscale="log",
+        xlim=(low, high),
+        ylim=(low, high),
+        zorder=1,
     )
     axes.plot([low, high], [low, high], color=theme.faint, linewidth=0.9, linestyle=(0, (4, 3)))
     colours = DARK_SERIES if theme is DARK else SERIES
@@ -161,25 +237,37 @@ def _draw_pairs(sheet: Sheet, found: Sensitivity, pairs: list[Pair]) -> None:
         colour, shape = colours[place_of % len(colours)], SHAPES[place_of % len(SHAPES)]
         for _, predicted, measured in [one for one in pairs if one[0] == name]:
             _draw_pair(axes, predicted, measured, low, colour=colour, shape=shape)
-        _draw_agreement(sheet, found, name, TOP + side + 0.4 + BY_LINE * place_of, colour=colour, shape=shape)
+        _draw_agreement(
+            sheet, found, name, TOP + side + 0.4 + BY_LINE * place_of, colour=colour, shape=shape
+        )
     _dress(sheet, axes, scale)
 
 
-def _draw_pair(axes: Axes, predicted: Estimate, measured: Estimate, low: float, *, colour: str, shape: str) -> None:
+def _draw_pair(
+    axes: Axes, predicted: Estimate, measured: Estimate, low: float, *, colour: str, shape: str
+) -> None:
     is_below = min(predicted.value, measured.value) < low
     x, y = max(predicted.value, low), max(measured.value, low)
-    axes.errorbar(x, y, xerr=predicted.error, yerr=measured.error, color=colour, elinewidth=0.6, alpha=0.6)
+    axes.errorbar(
+        x, y, xerr=predicted.error, yerr=measured.error, color=colour, elinewidth=0.6, alpha=0.6
+    )
     axes.plot([x], [y], marker=shape, markersize=3.4, color=colour, alpha=0.85, clip_on=False,
               markerfacecolor="none" if is_below else colour)  # fmt: skip
 
 
-def _draw_agreement(sheet: Sheet, found: Sensitivity, name: str, y: float, *, colour: str, shape: str) -> None:
+def _draw_agreement(
+    sheet: Sheet, found: Sensitivity, name: str, y: float, *, colour: str, shape: str
+) -> None:
     """A format's mark and how far the prediction's order agrees with the measurement's."""
     judged = next((one for one in found.methods if one.name == found.method), None)
     rank = judged.agreement.get(name) if judged is not None else None
-    sheet.axes.plot([SCATTER + 0.06], [y], marker=shape, markersize=4, color=colour, linestyle="none")
+    sheet.axes.plot(
+        [SCATTER + 0.06], [y], marker=shape, markersize=4, color=colour, linestyle="none"
+    )
     sheet.write(SCATTER + 0.18, y, name, size=SMALL)
-    sheet.write(WIDTH - MARGIN, y, "–" if rank is None else f"ρ {rank:.2f}", size=SMALL, side="right")
+    sheet.write(
+        WIDTH - MARGIN, y, "–" if rank is None else f"ρ {rank:.2f}", size=SMALL, side="right"
+    )
 
 
 def _dress(sheet: Sheet, axes: Axes, scale: Scale) -> None:
@@ -206,5 +294,9 @@ def _scores(found: Sensitivity, method: str) -> list[tuple[str, str, Estimate]]:
 
 
 def _worst(found: Sensitivity, row: LayerSensitivity) -> float:
-    values = [row.scores[name][found.method].value for name in found.formats if found.method in row.scores.get(name, {})]
+    values = [
+        row.scores[name][found.method].value
+        for name in found.formats
+        if found.method in row.scores.get(name, {})
+    ]
     return max((value for value in values if not math.isnan(value)), default=-math.inf)

@@ -1,4 +1,6 @@
-"""A drawing laid out in inches, so that names, bars and numbers stand in columns; what a model names is fitted into its place."""
+"""A drawing laid out in inches, so that names, bars and numbers stand in columns; what a model
+names is fitted into its place.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ MARGIN = 0.1
 LINE = 0.19  # a line of the title
 ROW = 0.225
 BODY, SMALL = 8.5, 7.8
-HATCHES = {"memory": "/////", "overhead": "|||||"}  # beside the colour, for eyes and printers without it
+HATCHES = {
+    "memory": "/////",
+    "overhead": "|||||",
+}  # beside the colour, for eyes and printers without it
 MARKERS = {"compute": "o", "memory": "s", "overhead": "^"}
 BOUNDS = ("compute", "memory", "overhead")
 
@@ -38,14 +43,37 @@ class Sheet:
         self.axes.set_xlim(0, WIDTH)
         self.axes.set_ylim(self.height - self.top, -self.top)
         for place, line in enumerate(lines):
-            self.fit(MARGIN, LINE * (place + 0.5) + MARGIN - self.top, line, WIDTH - 2 * MARGIN, size=10.0)
+            self.fit(
+                MARGIN,
+                LINE * (place + 0.5) + MARGIN - self.top,
+                line,
+                WIDTH - 2 * MARGIN,
+                size=10.0,
+            )
 
     def write(
-        self, x: float, y: float, text: str, *, size: float = BODY, side: str = "left", colour: str = "", **more: str
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = BODY,
+        side: str = "left",
+        colour: str = "",
+        **more: str,
     ) -> Text:
         """Text at the height of its middle; `side` is the side that stays where it is."""
-        return self.axes.text(x, y, visible(text), ha=side, va="center_baseline", fontsize=size, color=colour or self.theme.ink,
-                              parse_math=False, **more)  # type: ignore[arg-type]  # fmt: skip
+        return self.axes.text(
+            x,
+            y,
+            visible(text),
+            ha=side,
+            va="center_baseline",
+            fontsize=size,
+            color=colour or self.theme.ink,
+            parse_math=False,
+            **more,
+        )  # type: ignore[arg-type]
 
     def fit(self, x: float, y: float, text: str, width: float, *, size: float = BODY) -> None:
         """Text that gives up its middle where it is too long."""
@@ -60,11 +88,20 @@ class Sheet:
         """How many inches a text takes."""
         return mark.get_window_extent().width / self.drawing.dpi
 
-    def bar(self, x: float, y: float, width: float, height: float, bound: str | None, told: str = "") -> None:
+    def bar(
+        self, x: float, y: float, width: float, height: float, bound: str | None, told: str = ""
+    ) -> None:
         """A bar around a height, in the colour and hatch of what binds it."""
         theme = self.theme
-        mark = Rectangle((x, y - height / 2), width, height, facecolor=theme.of(bound), edgecolor=theme.paper, linewidth=0,
-                         hatch=HATCHES.get(bound or ""))  # fmt: skip
+        mark = Rectangle(
+            (x, y - height / 2),
+            width,
+            height,
+            facecolor=theme.of(bound),
+            edgecolor=theme.paper,
+            linewidth=0,
+            hatch=HATCHES.get(bound or ""),
+        )
         self.axes.add_patch(mark)
         if told:
             self.drawing.tell(mark, told)
@@ -75,7 +112,14 @@ class Sheet:
 
     def dot(self, x: float, y: float, bound: str) -> None:
         """The mark of a bound, as it stands on the roofline."""
-        self.axes.plot([x], [y], marker=MARKERS[bound], markersize=4.5, color=self.theme.of(bound), linestyle="none")
+        self.axes.plot(
+            [x],
+            [y],
+            marker=MARKERS[bound],
+            markersize=4.5,
+            color=self.theme.of(bound),
+            linestyle="none",
+        )
 
 
 def visible(text: str) -> str:

@@ -12,7 +12,9 @@ BEFORE, AFTER, CHANGE = 5.4, 6.1, 6.9  # where columns end
 
 
 def draw(pair: SideBySide, *, dark: bool = False) -> Drawing:
-    """A line a layer, from what it took (ring) to what it takes (dot); the promise, where one was made, above them."""
+    """A line a layer, from what it took (ring) to what it takes (dot); the promise, where one was
+    made, above them.
+    """
     rows = [row for row in pair.largest if row.saved_ms][:SHOWN]
     left = [row for row in pair.rows if row not in rows]
     start = 0.5 + (LINE if pair.promise else 0.0)
@@ -31,7 +33,9 @@ def draw(pair: SideBySide, *, dark: bool = False) -> Drawing:
 def told(row: LayerPair, pair: SideBySide) -> str:
     """What a layer says of itself when it is pointed at."""
     kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
-    took = " → ".join("not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms))
+    took = " → ".join(
+        "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
+    )
     return f"{row.layer or pair.before} ({kinds})\n{took}" + (f"\n{row.note}" if row.note else "")
 
 
@@ -49,25 +53,44 @@ def _draw_row(sheet: Sheet, row: LayerPair, pair: SideBySide, y: float, *, wides
     colour = theme.good if row.saved_ms > 0 else theme.bad
     before, after = (BARS[0] + (ms or 0.0) * scale for ms in (row.before_ms, row.after_ms))
     sheet.fit(MARGIN, y, row.layer or f"{pair.before} (itself)", NAMES - MARGIN)
-    marks = sheet.axes.plot((before, after), (y, y), color=colour, linewidth=2.6, alpha=0.55, solid_capstyle="round")
+    marks = sheet.axes.plot(
+        (before, after), (y, y), color=colour, linewidth=2.6, alpha=0.55, solid_capstyle="round"
+    )
     if row.before_ms is not None:
         marks += sheet.axes.plot(
-            [before], [y], marker="o", markersize=6, markerfacecolor=theme.paper, color=colour, markeredgewidth=1.4
+            [before],
+            [y],
+            marker="o",
+            markersize=6,
+            markerfacecolor=theme.paper,
+            color=colour,
+            markeredgewidth=1.4,
         )
     if row.after_ms is not None:
-        marks += sheet.axes.plot([after], [y], marker="o", markersize=6, color=colour, markeredgewidth=1.4)
+        marks += sheet.axes.plot(
+            [after], [y], marker="o", markersize=6, color=colour, markeredgewidth=1.4
+        )
     for mark in marks:
         sheet.drawing.tell(mark, told(row, pair))
     for x, ms in ((BEFORE, row.before_ms), (AFTER, row.after_ms)):
         sheet.write(x, y, "–" if ms is None else f"{ms:.{places}f}", side="right")
-    sheet.write(CHANGE, y, _change(row.saved_ms, places), side="right", colour=colour, weight="bold")
+    sheet.write(
+        CHANGE, y, _change(row.saved_ms, places), side="right", colour=colour, weight="bold"
+    )
 
 
 def _draw_rest(sheet: Sheet, left: list[LayerPair], y: float, *, places: int) -> None:
     soft = sheet.theme.soft
     sheet.write(MARGIN, y, f"{len(left)} more, together", colour=soft)
-    before, after = (sum(ms or 0.0 for ms in times) for times in zip(*((r.before_ms, r.after_ms) for r in left), strict=True))
-    for x, text in ((BEFORE, f"{before:.{places}f}"), (AFTER, f"{after:.{places}f}"), (CHANGE, _change(before - after, places))):
+    before, after = (
+        sum(ms or 0.0 for ms in times)
+        for times in zip(*((r.before_ms, r.after_ms) for r in left), strict=True)
+    )
+    for x, text in (
+        (BEFORE, f"{before:.{places}f}"),
+        (AFTER, f"{after:.{places}f}"),
+        (CHANGE, _change(before - after, places)),
+    ):
         sheet.write(x, y, text, side="right", colour=soft)
 
 

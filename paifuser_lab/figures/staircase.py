@@ -1,4 +1,6 @@
-"""What a layer takes by how many channels it makes, and by how many it reads; the widths worth keeping stand out."""
+"""What a layer takes by how many channels it makes, and by how many it reads; the widths worth
+keeping stand out.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,26 @@ def draw(record: Staircase, *, dark: bool = False) -> Drawing:
 
 
 def _draw_side(
-    axes: Axes, widths: tuple[int, ...], times: tuple[float, ...], worth: tuple[int, ...], theme: Theme, top: float
+    axes: Axes,
+    widths: tuple[int, ...],
+    times: tuple[float, ...],
+    worth: tuple[int, ...],
+    theme: Theme,
+    top: float,
 ) -> None:
     axes.step(widths, times, where="pre", color=theme.main, linewidth=1.8)
     axes.plot(widths, times, color=theme.main, linestyle="none", marker="o", markersize=3)
     at = dict(zip(widths, times, strict=True))
-    axes.plot(worth, [at[width] for width in worth], color=theme.good, linestyle="none", marker="o", markersize=9,
-              markerfacecolor="none", markeredgewidth=1.8)  # fmt: skip
+    axes.plot(
+        worth,
+        [at[width] for width in worth],
+        color=theme.good,
+        linestyle="none",
+        marker="o",
+        markersize=9,
+        markerfacecolor="none",
+        markeredgewidth=1.8,
+    )
     axes.set_xlim(0, 1.06 * widths[-1])
     axes.set_ylim(0, top)
     axes.set_xticks(worth if len(worth) <= 9 else widths)

@@ -1,4 +1,6 @@
-"""The look of all figures: calm, two themes, colours that colour-blind people tell apart (Okabe and Ito's palette)."""
+"""The look of all figures: calm, two themes, colours that colour-blind people tell apart (Okabe and
+Ito's palette).
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,42 @@ class Theme(NamedTuple):
 
     def of(self, bound: str | None) -> str:
         """The colour of what binds a layer."""
-        return {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}.get(bound or "", self.faint)
+        return {"compute": self.compute, "memory": self.memory, "overhead": self.overhead}.get(
+            bound or "", self.faint
+        )
 
 
-LIGHT = Theme("#ffffff", "#1a1a1a", "#8a8f94", "#0072b2", "#00795a", "#c2410c", "#0072b2", "#d55e00", "#cc79a7", "#5c6166")
-DARK = Theme("#111111", "#e8e8e8", "#7d848b", "#56b4e9", "#2bc196", "#e69f00", "#56b4e9", "#e69f00", "#d48fb8", "#a9afb5")
+LIGHT = Theme(
+    "#ffffff",
+    "#1a1a1a",
+    "#8a8f94",
+    "#0072b2",
+    "#00795a",
+    "#c2410c",
+    "#0072b2",
+    "#d55e00",
+    "#cc79a7",
+    "#5c6166",
+)
+DARK = Theme(
+    "#111111",
+    "#e8e8e8",
+    "#7d848b",
+    "#56b4e9",
+    "#2bc196",
+    "#e69f00",
+    "#56b4e9",
+    "#e69f00",
+    "#d48fb8",
+    "#a9afb5",
+)
 
 
 class Drawing(Figure):
     """A figure that shows itself in a notebook, without pyplot, in the theme that the notebook has.
 
-    In static mode it is a plain picture, which every site shows. `hover` holds what is told of a mark, by the mark's gid: a drawing
-    with such texts shows as SVG.
+    In static mode it is a plain picture, which every site shows. `hover` holds what is told of a
+    mark, by the mark's gid: a drawing with such texts shows as SVG.
     """
 
     redraw: Callable[..., Drawing] | None = None
@@ -76,7 +102,9 @@ class Drawing(Figure):
         return picture.getvalue()
 
     def svg(self) -> str:
-        """The figure as SVG for a page: names on hover, in the light theme's colours unless the page sets `--pf-ink` and the others."""
+        """The figure as SVG for a page: names on hover, in the light theme's colours unless the
+        page sets `--pf-ink` and the others.
+        """
         return inline_svg(self, self.hover, LIGHT.variables)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
@@ -85,7 +113,9 @@ class Drawing(Figure):
         if self.hover:
             return {"text/html": self._html_with_hover(), "text/plain": repr(self)}
         dark, label = self.redraw(dark=True), str(self.get_label())
-        images = image(self.png(), "light", label) + image(dark.png(), "dark", label, style="display:none")
+        images = image(self.png(), "light", label) + image(
+            dark.png(), "dark", label, style="display:none"
+        )
         return {"text/html": THEME_SWITCH + images, "text/plain": repr(self)}
 
     def _html_with_hover(self) -> str:
@@ -103,7 +133,8 @@ THEME_SWITCH = (
 )
 # A notebook that is not trusted loses the style and the SVG, and keeps the plain picture.
 HOVER_SWITCH = (
-    "<style>.pf-figure-plain { display: none !important; } .pf-figure-svg { display: block !important; }"
+    "<style>.pf-figure-plain { display: none !important; } .pf-figure-svg { display: block "
+    "!important; }"
     f'[data-jp-theme-light="false"] .pf-figure-svg {{ {DARK.css} }}</style>'
 )
 

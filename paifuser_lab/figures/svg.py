@@ -1,4 +1,6 @@
-"""A drawing as SVG inside a page: names on hover, ids that meet no other's, colours that the page around it sets. No JavaScript."""
+"""A drawing as SVG inside a page: names on hover, ids that meet no other's, colours that the page
+around it sets. No JavaScript.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ FONT = re.compile(r"font: ((?:[\w.]+ )*[\d.]+px)[^;]*")
 
 
 def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str, str]) -> str:
-    """The figure as one `<svg>`: `hover` maps gids to what is told of them, `variables` colours to CSS variables."""
+    """The figure as one `<svg>`: `hover` maps gids to what is told of them, `variables` colours to
+    CSS variables.
+    """
     written = io.BytesIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "paifuser"}):
         figure.savefig(written, format="svg", facecolor=figure.get_facecolor(), metadata=METADATA)
@@ -66,7 +70,9 @@ def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, 
         elif key in ("href", "clip-path") or "url(#" in value:
             value = REFERENCE.sub(rf"\g<1>{prefix}\g<2>", value)
             element.set(key, value)
-        elif key == "fill" and value in variables:  # of a hatch's ground; only a style may hold a variable
+        elif (
+            key == "fill" and value in variables
+        ):  # of a hatch's ground; only a style may hold a variable
             del element.attrib["fill"]
             element.set("style", f"fill: {_variable(value, variables)}")
         if key == "style":
@@ -91,6 +97,9 @@ def _name(root: ElementTree.Element, label: str) -> None:
     width = float(str(root.get("width", "504pt")).removesuffix("pt")) / 0.72
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
-    root.set("style", f"width:100%;max-width:{width:.0f}px;height:auto;stroke-linejoin:round;stroke-linecap:butt")
+    root.set(
+        "style",
+        f"width:100%;max-width:{width:.0f}px;height:auto;stroke-linejoin:round;stroke-linecap:butt",
+    )
     root.set("role", "img")
     root.set("aria-label", printable(label))

@@ -12,7 +12,9 @@ WIDEST_NAME = 46
 
 
 def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
-    """A stacked bar for the main thread and one for the device, then the operators with the largest self time there."""
+    """A stacked bar for the main thread and one for the device, then the operators with the largest
+    self time there.
+    """
     stacks = _stacks(summary)
     operators = sorted(summary.operators, key=lambda one: -_own(one, summary))[:SHOWN]
     height = 1.0 + 0.42 * len(stacks) + 0.36 * len(operators)
@@ -25,7 +27,15 @@ def draw(summary: TraceSummary, *, dark: bool = False) -> Drawing:
         own = _own(operator, summary)
         axes.barh(place, own, height=0.3, color=theme.main, linewidth=0)
         label = f"{_clipped(operator.name, WIDEST_NAME)} · {own:.3g} ms · {operator.calls} ×"
-        axes.annotate(label, (0, place), (1, 8), textcoords="offset points", color=theme.ink, fontsize=8.5, parse_math=False)
+        axes.annotate(
+            label,
+            (0, place),
+            (1, 8),
+            textcoords="offset points",
+            color=theme.ink,
+            fontsize=8.5,
+            parse_math=False,
+        )
     axes.set_yticks([])
     axes.set_ylim(len(operators) - 0.4, -1.3 * len(stacks) - 0.6)
     axes.set_xlim(0, 1.3 * widest)
@@ -38,17 +48,31 @@ def _stacks(summary: TraceSummary) -> list[tuple[str, float]]:
     found = []
     if summary.cpu_idle_ratio is not None:
         busy = 1 - summary.cpu_idle_ratio
-        found.append((f"main thread: {100 * busy:.0f}% in operators, {100 - 100 * busy:.0f}% outside", busy))
+        found.append(
+            (f"main thread: {100 * busy:.0f}% in operators, {100 - 100 * busy:.0f}% outside", busy)
+        )
     if summary.device_idle_ratio is not None:
         busy = 1 - summary.device_idle_ratio
         found.append((f"device: {100 * busy:.0f}% in kernels, {100 - 100 * busy:.0f}% idle", busy))
     return found
 
 
-def _draw_stack(axes: Axes, theme: Theme, place: float, label: str, busy: float, *, width: float) -> None:
+def _draw_stack(
+    axes: Axes, theme: Theme, place: float, label: str, busy: float, *, width: float
+) -> None:
     axes.barh(place, busy * width, height=0.45, color=theme.good, linewidth=0)
-    axes.barh(place, (1 - busy) * width, left=busy * width, height=0.45, color=theme.faint, alpha=0.35, linewidth=0)
-    axes.annotate(label, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5)
+    axes.barh(
+        place,
+        (1 - busy) * width,
+        left=busy * width,
+        height=0.45,
+        color=theme.faint,
+        alpha=0.35,
+        linewidth=0,
+    )
+    axes.annotate(
+        label, (0, place), (1, 9), textcoords="offset points", color=theme.ink, fontsize=8.5
+    )
 
 
 def _own(operator: TracedOperator, summary: TraceSummary) -> float:

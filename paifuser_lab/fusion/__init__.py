@@ -1,4 +1,5 @@
-"""Layers and what follows them as one operator: where that can be, whether it is right and quicker, and the model that runs so.
+"""Layers and what follows them as one operator: where that can be, whether it is right and quicker,
+and the model that runs so.
 
 mapping      find, try, choose, write down; the same again from what was written down
 scouting     how a model's parts are called, seen in one run
@@ -17,7 +18,8 @@ activation   what may follow a sum
 composing    when all is composed of torch's operators instead
 geometry     of convolutions and images
 
-Nothing is taken out of the model: every part keeps its place, name and weights, and a block its own forward for all other calls.
+Nothing is taken out of the model: every part keeps its place, name and weights, and a block its own
+forward for all other calls.
 """
 
 from .fusion_map import Choice, Fused, fuse, fuse_again, fusions

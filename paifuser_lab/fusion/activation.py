@@ -1,4 +1,6 @@
-"""Activations that may follow a layer: how a traced graph calls them, the same in torch, and what oneDNN calls them."""
+"""Activations that may follow a layer: how a traced graph calls them, the same in torch, and what
+oneDNN calls them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,16 @@ from torch.nn import functional as F
 from .block_graph import TRACING
 
 Unary = Callable[[Tensor], Tensor]
-Bound = Callable[[Tensor, Tensor | None], Tensor]  # what runs as one, of an input and of what is added to its answer
+Bound = Callable[
+    [Tensor, Tensor | None], Tensor
+]  # what runs as one, of an input and of what is added to its answer
 
 
 @dataclass(frozen=True)
 class Activation:
-    """One of them, in torch, as oneDNN takes it (its name there, its numbers, its algorithm), and over what is not needed any more."""
+    """One of them, in torch, as oneDNN takes it (its name there, its numbers, its algorithm), and
+    over what is not needed any more.
+    """
 
     compose: Unary
     onednn: tuple[str, tuple[float, ...], str]
@@ -39,21 +45,48 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": Activation(F.silu, ("swish", (), ""), lambda x: F.silu(x, inplace=True)),
     "gelu": Activation(F.gelu, ("gelu", (), "none")),
     "gelu by tanh": Activation(lambda x: F.gelu(x, approximate="tanh"), ("gelu", (), "tanh")),
-    "hardswish": Activation(F.hardswish, ("hardswish", (), ""), lambda x: F.hardswish(x, inplace=True)),
-    "hardsigmoid": Activation(F.hardsigmoid, ("hardsigmoid", (), ""), lambda x: F.hardsigmoid(x, inplace=True)),
+    "hardswish": Activation(
+        F.hardswish, ("hardswish", (), ""), lambda x: F.hardswish(x, inplace=True)
+    ),
+    "hardsigmoid": Activation(
+        F.hardsigmoid, ("hardsigmoid", (), ""), lambda x: F.hardsigmoid(x, inplace=True)
+    ),
     "sigmoid": Activation(torch.sigmoid, ("sigmoid", (), ""), torch.sigmoid_),
     "tanh": Activation(torch.tanh, ("tanh", (), ""), torch.tanh_),
 }
 MODULES: dict[type[nn.Module], str] = {
-    nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.Hardswish: "hardswish", nn.Hardsigmoid: "hardsigmoid",
-    nn.Sigmoid: "sigmoid", nn.Tanh: "tanh",
-}  # fmt: skip
+    nn.ReLU: "relu",
+    nn.ReLU6: "relu6",
+    nn.SiLU: "silu",
+    nn.Hardswish: "hardswish",
+    nn.Hardsigmoid: "hardsigmoid",
+    nn.Sigmoid: "sigmoid",
+    nn.Tanh: "tanh",
+}
 FUNCTIONS: dict[Any, str] = {
-    F.relu: "relu", F.relu_: "relu", torch.relu: "relu", torch.relu_: "relu", F.relu6: "relu6", F.silu: "silu",
-    F.hardswish: "hardswish", F.hardsigmoid: "hardsigmoid", F.sigmoid: "sigmoid", torch.sigmoid: "sigmoid",
-    torch.sigmoid_: "sigmoid", F.tanh: "tanh", torch.tanh: "tanh", torch.tanh_: "tanh",
-}  # fmt: skip
-METHODS = {"relu": "relu", "relu_": "relu", "sigmoid": "sigmoid", "sigmoid_": "sigmoid", "tanh": "tanh", "tanh_": "tanh"}
+    F.relu: "relu",
+    F.relu_: "relu",
+    torch.relu: "relu",
+    torch.relu_: "relu",
+    F.relu6: "relu6",
+    F.silu: "silu",
+    F.hardswish: "hardswish",
+    F.hardsigmoid: "hardsigmoid",
+    F.sigmoid: "sigmoid",
+    torch.sigmoid: "sigmoid",
+    torch.sigmoid_: "sigmoid",
+    F.tanh: "tanh",
+    torch.tanh: "tanh",
+    torch.tanh_: "tanh",
+}
+METHODS = {
+    "relu": "relu",
+    "relu_": "relu",
+    "sigmoid": "sigmoid",
+    "sigmoid_": "sigmoid",
+    "tanh": "tanh",
+    "tanh_": "tanh",
+}
 GELUS = {"none": "gelu", "tanh": "gelu by tanh"}
 CLAMPS = (torch.clamp, torch.clamp_, F.hardtanh, "clamp", "clamp_")
 RANGES = {(0, None): "relu", (0, 6): "relu6"}
@@ -68,7 +101,9 @@ def activation_of(node: fx.Node, root: nn.Module) -> str | None:
     if node.target in CLAMPS:
         return _of_clamp(node)
     if node.target is F.gelu:
-        return GELUS.get(str(node.kwargs.get("approximate", "none"))) if len(node.args) == 1 else None
+        return (
+            GELUS.get(str(node.kwargs.get("approximate", "none"))) if len(node.args) == 1 else None
+        )
     known = dict[Any, str](METHODS) if node.op == "call_method" else FUNCTIONS
     return known.get(node.target)
 
@@ -80,7 +115,9 @@ def _of_module(module: nn.Module) -> str | None:
 
 
 def _of_wrapper(module: nn.Module) -> str | None:
-    """A module of somebody's own that does nothing but call one activation, such as transformers' GELUActivation."""
+    """A module of somebody's own that does nothing but call one activation, such as transformers'
+    GELUActivation.
+    """
     if module._modules or module._parameters or module._buffers or module._forward_hooks:
         return None
     try:
@@ -88,7 +125,12 @@ def _of_wrapper(module: nn.Module) -> str | None:
             given, *rest, _ = fx.Tracer().trace(module).nodes
     except Exception:  # whatever the module's code raises: then it is none that is known
         return None
-    if given.op != "placeholder" or len(rest) != 1 or rest[0].all_input_nodes != [given] or rest[0].op == "call_module":
+    if (
+        given.op != "placeholder"
+        or len(rest) != 1
+        or rest[0].all_input_nodes != [given]
+        or rest[0].op == "call_module"
+    ):
         return None
     return activation_of(rest[0], module)
 

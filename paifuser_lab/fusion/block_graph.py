@@ -1,6 +1,7 @@
 """A block's own forward as a graph: its parts are called, not looked into.
 
-Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the forward writes down) is an error.
+Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the
+forward writes down) is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def traced(block: nn.Module, form: Form) -> fx.Graph:
             graph = _Tracer().trace(stand_in)
     except Exception as error:
         raise StepError(f"its forward cannot be traced ({first_line(error)[:60]})") from error
-    if {name: id(value) for name, value in vars(stand_in).items()} != {name: id(value) for name, value in before.items()}:
+    if {name: id(value) for name, value in vars(stand_in).items()} != {
+        name: id(value) for name, value in before.items()
+    }:
         raise StepError("its forward writes to the block or makes constant tensors")
     return graph
 
@@ -47,7 +50,10 @@ def _narrowed(forward: Any, form: Form) -> Any:
     """The forward as a function of tensors alone; fx wants them by name."""
     names = [f"given_{place}" for place in range(form.tensors)]
     space: dict[str, Any] = {"call": lambda block, tensors: _called(forward, form, block, tensors)}
-    exec(f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])", space)
+    exec(
+        f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])",
+        space,
+    )
     return space["forward"]
 
 

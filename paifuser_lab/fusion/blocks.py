@@ -1,7 +1,9 @@
-"""A block whose forward calls its layers once with all that follows them. It stays the same object with the same parts.
+"""A block whose forward calls its layers once with all that follows them. It stays the same object
+with the same parts.
 
-Called as in the example run, in eval mode, while it is as it was then, by nobody who differentiates, compiles, exports or lets torch
-choose formats, it runs the graph; else its own forward.
+Called as in the example run, in eval mode, while it is as it was then, by nobody who
+differentiates, compiles, exports or lets torch choose formats, it runs the graph; else its own
+forward.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ ADDED = "fused_residual"  # what a block is given to add to its answer
 
 @dataclass(frozen=True)
 class Joined:
-    """A call in a block's graph, of a layer or of a block that ends in one, and what it swallows, by the names of the nodes."""
+    """A call in a block's graph, of a layer or of a block that ends in one, and what it swallows,
+    by the names of the nodes.
+    """
 
     call: str
     swallowed: tuple[str, ...]
@@ -41,12 +45,16 @@ class Joined:
     def of(cls, chain: Chain) -> Joined:
         """The same without the graph."""
         nodes = tuple(one.name for one in chain.swallowed)
-        return cls(chain.call.name, nodes, chain.residual.name if chain.residual else "", chain.activation)
+        return cls(
+            chain.call.name, nodes, chain.residual.name if chain.residual else "", chain.activation
+        )
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """What a block's forward becomes: how it is called, which calls swallow what, and which takes what is added to its answer."""
+    """What a block's forward becomes: how it is called, which calls swallow what, and which takes
+    what is added to its answer.
+    """
 
     form: Form
     joined: tuple[Joined, ...]
@@ -56,7 +64,10 @@ class Rewriting:
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Rewriting:
         """A rewriting from plain data."""
-        joined = (Joined(one["call"], tuple(one["swallowed"]), one["residual"], one["activation"]) for one in data["joined"])
+        joined = (
+            Joined(one["call"], tuple(one["swallowed"]), one["residual"], one["activation"])
+            for one in data["joined"]
+        )
         products = tuple(Product.of_data(one) for one in data.get("products", ()))
         return cls(Form.of_data(data["form"]), tuple(joined), data["takes"], products)
 
@@ -74,10 +85,15 @@ class Rewriting:
 
 
 def rewritten(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
-    """A block's forward, of which this is the graph, as a function of the block, its tensors, and what is added to its answer."""
+    """A block's forward, of which this is the graph, as a function of the block, its tensors, and
+    what is added to its answer.
+    """
     nodes = {node.name: node for node in graph.nodes}
     needed = [name for one in how.calls for name in (one.call, *one.swallowed)]
-    needed += [*([how.takes] if how.takes else []), *(name for one in how.products for name in one.needed)]
+    needed += [
+        *([how.takes] if how.takes else []),
+        *(name for one in how.products for name in one.needed),
+    ]
     if missing := [name for name in needed if name not in nodes]:
         raise StepError(f"its forward has no '{missing[0]}', which it had when it was fused")
     if how.takes:
@@ -105,7 +121,9 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: 
     """Put the call where the last of what it swallows was."""
     call, swallowed = nodes[one.call], [nodes[name] for name in one.swallowed]
     is_layer = bool(kind_of(block.get_submodule(str(call.target))))
-    extra: dict[str, Any] = {("residual" if is_layer else ADDED): nodes[one.residual]} if one.residual else {}
+    extra: dict[str, Any] = (
+        {("residual" if is_layer else ADDED): nodes[one.residual]} if one.residual else {}
+    )
     extra |= {} if one.activation == NONE else {"activation": one.activation}
     extra |= {"is_sure": True} if is_layer else {}  # the block asked before it ran this
     with graph.inserting_before(swallowed[-1]):
@@ -113,7 +131,9 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: 
     swallowed[-1].replace_all_uses_with(made)
     for node in (*reversed(swallowed), call):
         graph.erase_node(node)
-    nodes |= {one.call: made} | dict.fromkeys(one.swallowed, made)  # whoever is added to one of them is added to this
+    nodes |= {one.call: made} | dict.fromkeys(
+        one.swallowed, made
+    )  # whoever is added to one of them is added to this
 
 
 class Generated:
@@ -135,7 +155,9 @@ class FusedBlock(nn.Module):
     class_apart: type[nn.Module]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's answer, as its own forward gives it, and what is added to it in a block around it."""
+        """The block's answer, as its own forward gives it, and what is added to it in a block
+        around it.
+        """
         added = kwargs.pop(ADDED, None)
         tensors = self._taken(args, kwargs) if self._is_as_it_was() else None
         if tensors is not None:
@@ -145,9 +167,16 @@ class FusedBlock(nn.Module):
 
     def _is_as_it_was(self) -> bool:
         """Whether what was made of its forward is right for this call."""
-        if self.training or torch.is_grad_enabled() or is_composed() or torch._C._is_any_autocast_enabled():
+        if (
+            self.training
+            or torch.is_grad_enabled()
+            or is_composed()
+            or torch._C._is_any_autocast_enabled()
+        ):
             return False
-        return self.__dict__["_rewritten"].run is not None and is_still(self, self.__dict__["_seen"])
+        return self.__dict__["_rewritten"].run is not None and is_still(
+            self, self.__dict__["_seen"]
+        )
 
     def _taken(self, args: Any, kwargs: Any) -> list[Tensor] | None:
         how: Rewriting = self.__dict__["_rewriting"]
@@ -170,12 +199,18 @@ class FusedBlock(nn.Module):
 
 
 def _made_again(block: nn.Module) -> Callable[..., Any] | None:
-    """What is not in a file; None, and the block's own forward runs, where block or code are not what they were when it was fused."""
+    """What is not in a file; None, and the block's own forward runs, where block or code are not
+    what they were when it was fused.
+    """
     how: Rewriting = block.__dict__["_rewriting"]
     block.__dict__["_rewritten"] = Generated(_unfinished)  # for the copy that is traced
     try:
         with _evaluated(block):
-            return rewritten(block, how, traced(block, how.form)) if is_still(block, block.__dict__["_seen"]) else None
+            return (
+                rewritten(block, how, traced(block, how.form))
+                if is_still(block, block.__dict__["_seen"])
+                else None
+            )
     except StepError:
         return None
 
@@ -202,7 +237,12 @@ _classes: dict[type[nn.Module], Any] = {}  # by the class of the block
 
 def _fused_class(kind: type[nn.Module]) -> Any:
     if kind not in _classes:
-        names = {"class_apart": kind, "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+        names = {
+            "class_apart": kind,
+            "__module__": kind.__module__,
+            "__qualname__": kind.__qualname__,
+            "__doc__": kind.__doc__,
+        }
         _classes[kind] = type(kind.__name__, (FusedBlock, kind), names)
     return _classes[kind]
 
@@ -226,7 +266,9 @@ def rewrite(block: nn.Module, how: Rewriting) -> None:
 def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
     """A block as it is, by what its graph calls."""
     called = {node.name: str(node.target) for node in graph.nodes if node.op == "call_module"}
-    fused = {called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called}
+    fused = {
+        called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called
+    }
     swallowed = {called[name] for one in how.calls for name in one.swallowed if name in called}
     return seen_of(block, set(called.values()), fused, swallowed)
 

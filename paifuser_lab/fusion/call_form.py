@@ -23,12 +23,17 @@ class Form:
     def of_data(cls, data: Any) -> Form:
         """A form from plain data."""
         args, kwargs = data
-        return cls(tuple(tuple(slot) for slot in args), tuple((name, tuple(slot)) for name, slot in kwargs))
+        return cls(
+            tuple(tuple(slot) for slot in args), tuple((name, tuple(slot)) for name, slot in kwargs)
+        )
 
     @property
     def data(self) -> Any:
         """The form as plain data."""
-        return [[list(slot) for slot in self.args], [[name, list(slot)] for name, slot in self.kwargs]]
+        return [
+            [list(slot) for slot in self.args],
+            [[name, list(slot)] for name, slot in self.kwargs],
+        ]
 
     @property
     def tensors(self) -> int:
@@ -52,14 +57,18 @@ class Form:
         """The arguments of such a call with these tensors."""
         given = iter(tensors)
         args = [next(given) if slot == TENSOR else slot[1] for slot in self.args]
-        return args, {name: next(given) if slot == TENSOR else slot[1] for name, slot in self.kwargs}
+        return args, {
+            name: next(given) if slot == TENSOR else slot[1] for name, slot in self.kwargs
+        }
 
 
 def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
     """The form of a call; None where it is given more than tensors and plain values."""
     if not all(isinstance(one, Tensor) or type(one) in PLAIN for one in (*args, *kwargs.values())):
         return None
-    return Form(tuple(_slot(one) for one in args), tuple((name, _slot(one)) for name, one in kwargs.items()))
+    return Form(
+        tuple(_slot(one) for one in args), tuple((name, _slot(one)) for name, one in kwargs.items())
+    )
 
 
 def _slot(value: Any) -> Slot:

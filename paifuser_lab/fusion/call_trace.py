@@ -1,4 +1,6 @@
-"""What is seen of a model's parts in one run: how they are called, how often, and which of them only hand on what they are given."""
+"""What is seen of a model's parts in one run: how they are called, how often, and which of them
+only hand on what they are given.
+"""
 
 from __future__ import annotations
 

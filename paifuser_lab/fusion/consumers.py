@@ -1,4 +1,6 @@
-"""What follows a layer in a block's graph: a sum, an activation, and nobody else who reads what is between."""
+"""What follows a layer in a block's graph: a sum, an activation, and nobody else who reads what is
+between.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,29 @@ from .call_form import TENSOR, Form
 
 USED_ELSEWHERE = "what it gives is used elsewhere too"
 HANDING_ON = (
-    nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout,
-)  # fmt: skip
-DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout)
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+DROPOUTS = (
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The nodes after a layer's call that can be one with it, the other operand of a sum, and the activation at the end."""
+    """The nodes after a layer's call that can be one with it, the other operand of a sum, and the
+    activation at the end.
+    """
 
     call: fx.Node
     swallowed: tuple[fx.Node, ...] = ()
@@ -44,13 +61,19 @@ class Follower:
 
     def __init__(self, block: nn.Module, graph: fx.Graph, passing: Collection[str]) -> None:
         self.block, self.graph = block, graph
-        self.passing = passing  # the parts of the block that hand on what they are given, as dropout does
+        self.passing = (
+            passing  # the parts of the block that hand on what they are given, as dropout does
+        )
         self.taken: set[fx.Node] = set()
 
     def call_of(self, part: str, *, is_layer: bool = True) -> fx.Node | None:
-        """Where the block calls a part of it; None where it does so never or more than once, or gives a layer more than a tensor."""
+        """Where the block calls a part of it; None where it does so never or more than once, or
+        gives a layer more than a tensor.
+        """
         calls = [one for one in self.graph.nodes if one.op == "call_module" and one.target == part]
-        is_plain = len(calls) == 1 and (not is_layer or (len(calls[0].args) == 1 and not calls[0].kwargs))
+        is_plain = len(calls) == 1 and (
+            not is_layer or (len(calls[0].args) == 1 and not calls[0].kwargs)
+        )
         return calls[0] if is_plain else None
 
     def chains(self, call: fx.Node) -> Iterator[Chain]:
@@ -67,7 +90,9 @@ class Follower:
         """Nobody else can have these."""
         self.taken |= set(chain.swallowed)
 
-    def _activated(self, call: fx.Node, before: tuple[fx.Node, ...], residual: fx.Node | None) -> Iterator[Chain]:
+    def _activated(
+        self, call: fx.Node, before: tuple[fx.Node, ...], residual: fx.Node | None
+    ) -> Iterator[Chain]:
         passed = self.passed((call, *before))
         reader = self.reader(passed[-1])
         name = activation_of(reader, self.block) if reader is not None else None
@@ -77,13 +102,22 @@ class Follower:
         yield Chain(call, (*passed[1:], reader), residual, name, modules)
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
-        """The sum that a layer's answer goes into, and its other operand; or why there is none that could be one with it."""
+        """The sum that a layer's answer goes into, and its other operand; or why there is none that
+        could be one with it.
+        """
         passed = self.passed((call,))
         last, reader = passed[-1], self.reader(passed[-1])
         if reader is None:
-            is_joinable = any(one.target in SUMS or activation_of(one, self.block) for one in last.users)
+            is_joinable = any(
+                one.target in SUMS or activation_of(one, self.block) for one in last.users
+            )
             return (), None, USED_ELSEWHERE if is_joinable else ""
-        if reader.target not in SUMS or reader in self.taken or len(reader.args) != 2 or reader.kwargs:
+        if (
+            reader.target not in SUMS
+            or reader in self.taken
+            or len(reader.args) != 2
+            or reader.kwargs
+        ):
             return (), None, ""
         others = [one for one in reader.args if one is not last]
         if len(others) != 1 or not isinstance(others[0], fx.Node):
@@ -119,8 +153,18 @@ class Follower:
         return _writes(node, self.block)
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
-        """Whether somebody else may write into a tensor between a call and the last of what it swallows."""
-        return any(self.writes(one) for one in self._between(call, swallowed[-1]) if one not in swallowed) if swallowed else False
+        """Whether somebody else may write into a tensor between a call and the last of what it
+        swallows.
+        """
+        return (
+            any(
+                self.writes(one)
+                for one in self._between(call, swallowed[-1])
+                if one not in swallowed
+            )
+            if swallowed
+            else False
+        )
 
     def _between(self, first: fx.Node, last: fx.Node) -> list[fx.Node]:
         nodes = list(self.graph.nodes)
@@ -151,7 +195,9 @@ def _writes(node: fx.Node, block: nn.Module) -> bool:
     """Whether a node may change a tensor that it is given."""
     if node.op == "call_module":
         return bool(getattr(block.get_submodule(str(node.target)), "inplace", False))
-    name: Any = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    name: Any = (
+        node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    )
     is_in_place = name.endswith("_") and not name.endswith("__")
     return node.op != "placeholder" and (
         is_in_place or name in IN_PLACE or bool(node.kwargs.get("inplace")) or "out" in node.kwargs

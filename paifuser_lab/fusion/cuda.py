@@ -1,4 +1,6 @@
-"""The kernels of this project on a CUDA device: depthwise and 1×1 convolutions and linear layers, in 16 bits."""
+"""The kernels of this project on a CUDA device: depthwise and 1×1 convolutions and linear layers,
+in 16 bits.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,21 @@ HALVES = (torch.bfloat16, torch.float16)
 
 
 def kernel_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """The kernel that does it all; '' where there is none. A layer alone is left to cuBLAS and cuDNN."""
-    if dtype not in HALVES or activation not in ACTIVATIONS or (activation == NONE and not has_residual):
+    """The kernel that does it all; '' where there is none. A layer alone is left to cuBLAS and
+    cuDNN.
+    """
+    if (
+        dtype not in HALVES
+        or activation not in ACTIVATIONS
+        or (activation == NONE and not has_residual)
+    ):
         return ""
     if isinstance(layer, nn.Conv2d) and layer.groups > 1:
-        return "depthwise" if _is_depthwise(layer) and not (has_residual and activation != NONE) else ""
+        return (
+            "depthwise"
+            if _is_depthwise(layer) and not (has_residual and activation != NONE)
+            else ""
+        )
     if layer.weight.shape[0] % 8 or layer.weight.shape[1] % 8:
         return ""
     return "pointwise" if isinstance(layer, nn.Linear) or is_pointwise(layer) else ""
@@ -50,12 +62,20 @@ def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
     return weight
 
 
-def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool) -> Bound:
+def bind(
+    layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool
+) -> Bound:
     """activation(layer(x) + residual) for such inputs, in one kernel."""
     bias = layer.bias
     if isinstance(layer, nn.Linear):
         return lambda x, residual: project(x, weight, bias, residual, activation=activation)
     if layer.groups == 1:
-        return lambda x, residual: convolve_pointwise(x, weight, bias, residual, activation=activation)
-    how: dict[str, Any] = {"stride": layer.stride[0], "padding": int(layer.padding[0]), "activation": activation}
+        return lambda x, residual: convolve_pointwise(
+            x, weight, bias, residual, activation=activation
+        )
+    how: dict[str, Any] = {
+        "stride": layer.stride[0],
+        "padding": int(layer.padding[0]),
+        "activation": activation,
+    }
     return lambda x, residual: convolve_depthwise(x, weight, bias, residual, **how)

@@ -1,4 +1,6 @@
-"""Each place on the inputs that it really gets: as one and apart, which answer the same and take how long."""
+"""Each place on the inputs that it really gets: as one and apart, which answer the same and take
+how long.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ TOLERANCE, TOLERANCE_OF_HALVES = 1e-4, 2e-2
 HALVES = (torch.bfloat16, torch.float16)
 SLOW = 1.0  # seconds of a call of the whole model, which is then not timed
 SECONDS = 0.03  # for each way of a place, its twins together
-MOST_COPIES, COLD_BYTES = 8, 32 << 20  # of a layer that is timed: with as many others its weight is no longer in a core's cache
+MOST_COPIES, COLD_BYTES = (
+    8,
+    32 << 20,
+)  # of a layer that is timed: with as many others its weight is no longer in a core's cache
 APART, AS_ONE = "apart", "as one"
 Times = dict[Any, dict[str, float]]  # ms apart and by each way, by what counts for it
 
@@ -49,7 +54,9 @@ class Verdict:
 
 @dataclass
 class Judge:
-    """Runs a model once as it is, and beside that each place both ways; equal places are timed once."""
+    """Runs a model once as it is, and beside that each place both ways; equal places are timed
+    once.
+    """
 
     model: nn.Module
     found: Found
@@ -59,19 +66,29 @@ class Judge:
     should_stop: Callable[[], bool] = lambda: False
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     is_busy: bool = False  # at judging: what runs meanwhile is not the model
-    inputs: dict[str, Tensor] | None = None  # of the layers of a block that is run once more, while it is
+    inputs: dict[str, Tensor] | None = (
+        None  # of the layers of a block that is run once more, while it is
+    )
 
     def run(self, call: Callable[[], Any]) -> dict[str, Verdict]:
         """Watch a run; the verdict of each place that can be one."""
         given: list[Any] = []
-        alone = {place.layer: place for place in self.found.places if place.can_be and not place.is_in_block}
+        alone = {
+            place.layer: place
+            for place in self.found.places
+            if place.can_be and not place.is_in_block
+        }
         joined = {place.layer for place in self.found.places if place.joined}
         blocks = {place.block for place in self.found.places if place.is_in_block}
 
         def enter(layer: str, args: Any, kwargs: Any) -> None:
             if self.inputs is not None and layer in joined:
                 self.inputs[layer] = args[0].clone()
-            wanted = not self.is_busy and layer not in self.verdicts and (layer in alone or layer in blocks)
+            wanted = (
+                not self.is_busy
+                and layer not in self.verdicts
+                and (layer in alone or layer in blocks)
+            )
             given.append(_cloned((args, kwargs)) if wanted else None)
 
         def leave(layer: str, answer: Any) -> None:
@@ -97,7 +114,9 @@ class Judge:
     def _judge_block(self, view: View, args: Any, kwargs: Any, answer: Any) -> None:
         """The places of a block one by one, and then the block with all of them."""
         block = self.model.get_submodule(view.block)
-        places = [place for place in self.found.places if place.is_in_block and place.block == view.block]
+        places = [
+            place for place in self.found.places if place.is_in_block and place.block == view.block
+        ]
         wanted = {place.joined.residual for place in places if place.joined}
         wanted |= {name for place in places if place.product for name in place.product.needed}
         values = _Values(block, view.graph, wanted)
@@ -113,23 +132,35 @@ class Judge:
         reason = self._gap(lambda: answer, lambda: block(*args, **kwargs))[1]
         for place in places:
             verdict = self.verdicts[place.layer]
-            verdict.reason = verdict.reason or (f"the block around it then answers otherwise: {reason}" if reason else "")
+            verdict.reason = verdict.reason or (
+                f"the block around it then answers otherwise: {reason}" if reason else ""
+            )
         if any(self.verdicts[place.layer].reason for place in places):
             self.rewrite(
-                {place.layer for place in self.found.places} - {one for one, seen in self.verdicts.items() if seen.reason}
+                {place.layer for place in self.found.places}
+                - {one for one, seen in self.verdicts.items() if seen.reason}
             )
 
-    def whole(self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]) -> tuple[float, float] | None:
-        """The ms of a call of the model with its layers apart, and as they now are; None where nothing is as one, or a call is slow."""
+    def whole(
+        self, call: Callable[[], Any], device: torch.device, fused: Mapping[str, str]
+    ) -> tuple[float, float] | None:
+        """The ms of a call of the model with its layers apart, and as they now are; None where
+        nothing is as one, or a call is slow.
+        """
         key = "whole", tuple(fused.items())
         if fused and key not in self.times:
             parts: list[Any] = [
-                (one, type(one), one.class_apart) for one in self.model.modules() if isinstance(one, FusedLayer | FusedBlock)
+                (one, type(one), one.class_apart)
+                for one in self.model.modules()
+                if isinstance(one, FusedLayer | FusedBlock)
             ]
 
             def run(*, is_apart: bool) -> None:
                 if self.should_stop():
-                    raise StoppedError("was stopped while the whole model was timed; the places are not timed again.")
+                    raise StoppedError(
+                        "was stopped while the whole model was timed; the places are not timed "
+                        "again."
+                    )
                 for one, kind, apart in parts:
                     one.__class__ = apart if is_apart else kind
                 call()
@@ -139,7 +170,12 @@ class Judge:
                 run(is_apart=True)
                 is_slow = time.perf_counter() - began > SLOW
                 self.times[key] = (
-                    {} if is_slow else timed({APART: partial(run, is_apart=True), AS_ONE: partial(run, is_apart=False)}, device)
+                    {}
+                    if is_slow
+                    else timed(
+                        {APART: partial(run, is_apart=True), AS_ONE: partial(run, is_apart=False)},
+                        device,
+                    )
                 )
             finally:
                 for one, kind, _ in parts:
@@ -168,13 +204,25 @@ class Judge:
         apart = partial(composed, *given, **how)
         verdict.answer_bytes = apart().nbytes
         x, _, bias, added = given
-        ways = ways_for(x, has_bias=bias is not None or added is not None, activation=product.activation)
+        ways = ways_for(
+            x, has_bias=bias is not None or added is not None, activation=product.activation
+        )
         calls = {way: partial(run_product, *given, **how, way=way) for way in ways}
         gaps = {way: self._gap(apart, call, x.dtype) for way, call in calls.items()}
         right = {way: call for way, call in calls.items() if not gaps[way][1]}
         if right:
-            shapes = tuple((tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one for one in given)
-            key = "product", *how.values(), shapes, str(x.dtype), str(x.device), torch.get_num_threads()
+            shapes = tuple(
+                (tuple(one.shape), one.stride()) if isinstance(one, Tensor) else one
+                for one in given
+            )
+            key = (
+                "product",
+                *how.values(),
+                shapes,
+                str(x.dtype),
+                str(x.device),
+                torch.get_num_threads(),
+            )
             if not right.keys() <= self.times.get(key, {}).keys():
                 self.times[key] = timed({APART: apart, **right}, x.device)
             taken = self.times[key]
@@ -185,7 +233,9 @@ class Judge:
 
     def _stop_if_asked(self) -> None:
         if self.should_stop():
-            raise StoppedError("was stopped while places were timed; those that were are not timed again.")
+            raise StoppedError(
+                "was stopped while places were timed; those that were are not timed again."
+            )
 
     def _judge(self, place: Place, x: Tensor, residual: Tensor | None) -> None:
         """A place on what it is given."""
@@ -202,15 +252,23 @@ class Judge:
             return
         verdict.answer_bytes = apart().nbytes
         given = x, residual, place.activation
-        twins = {way: _twin(layer, way) for way in ways_of(layer, has_residual=place.has_residual, activation=place.activation)}
+        twins = {
+            way: _twin(layer, way)
+            for way in ways_of(layer, has_residual=place.has_residual, activation=place.activation)
+        }
         gaps = {way: self._gap(apart, partial(twin.forward, *given)) for way, twin in twins.items()}
         right = [way for way in twins if not gaps[way][1]]
         if right:
             key = _key(layer, x, residual, place.activation)
             if not {*right} <= self.times.get(key, {}).keys():
                 crowd = [_with_own_weights(layer) for _ in range(self._crowd(layer))]
-                calls = {way: _in_rotation([_twin(one, way).forward for one in crowd], given) for way in right}
-                self.times[key] = timed({APART: _in_rotation([one.composed for one in crowd], given), **calls}, x.device)
+                calls = {
+                    way: _in_rotation([_twin(one, way).forward for one in crowd], given)
+                    for way in right
+                }
+                self.times[key] = timed(
+                    {APART: _in_rotation([one.composed for one in crowd], given), **calls}, x.device
+                )
             taken = self.times[key]
             verdict.way = min(right, key=taken.__getitem__)
             verdict.apart_ms, verdict.fused_ms = taken[APART], taken[verdict.way]
@@ -219,14 +277,18 @@ class Judge:
         self.shown.advance(doing=place.layer)
 
     def _crowd(self, layer: FusedLayer) -> int:
-        """How many layers take turns in being timed, so that a weight is as far from the processor as it is in the model."""
+        """How many layers take turns in being timed, so that a weight is as far from the processor
+        as it is in the model.
+        """
         whole = sum(one.nbytes for one in self.model.parameters())
         return max(1, min(MOST_COPIES, min(whole, COLD_BYTES) // max(1, layer.weight.nbytes)))
 
     def _gap(
         self, wanted: Callable[[], Any], got: Callable[[], Any], dtype: torch.dtype | None = None
     ) -> tuple[float | None, str]:
-        """How far two answers are apart, and what is wrong with that; more is allowed in 16 bits."""
+        """How far two answers are apart, and what is wrong with that; more is allowed in 16
+        bits.
+        """
         allowed = max(self.tolerance, TOLERANCE_OF_HALVES) if dtype in HALVES else self.tolerance
         try:
             error = output_error(wanted(), got())[0]
@@ -237,7 +299,9 @@ class Judge:
         return error, "" if error <= allowed else f"its answer differs by {error:.1e}"
 
 
-def _in_rotation(calls: Sequence[Callable[..., Tensor]], given: tuple[Any, ...]) -> Callable[[], Tensor]:
+def _in_rotation(
+    calls: Sequence[Callable[..., Tensor]], given: tuple[Any, ...]
+) -> Callable[[], Tensor]:
     """Each time the next of them; all were called once."""
     with torch.no_grad():
         for call in calls:
@@ -255,7 +319,8 @@ def _with_own_weights(layer: FusedLayer) -> FusedLayer:
     """A layer of equal weights that lie elsewhere."""
     made = copy(layer)
     made._parameters = {
-        name: None if one is None else nn.Parameter(one.detach().clone()) for name, one in layer._parameters.items()
+        name: None if one is None else nn.Parameter(one.detach().clone())
+        for name, one in layer._parameters.items()
     }
     return made
 
@@ -268,7 +333,9 @@ def _twin(layer: FusedLayer, way: str) -> FusedLayer:
 
 
 def _as_hooked(block: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """What a block's own forward is given once its hooks have seen it, such as those that change its number format."""
+    """What a block's own forward is given once its hooks have seen it, such as those that change
+    its number format.
+    """
     for name, hook in block._forward_pre_hooks.items():
         if name in block._forward_pre_hooks_with_kwargs:
             args, kwargs = hook(block, args, kwargs) or (args, kwargs)
@@ -299,7 +366,11 @@ def _cloned(values: Any) -> Any:
 
 def _key(layer: FusedLayer, x: Tensor, residual: Tensor | None, activation: str) -> Any:
     """What the time of a place depends on."""
-    geometry = (layer.padding, layer.stride, layer.dilation, layer.groups) if isinstance(layer, nn.Conv2d) else ()
+    geometry = (
+        (layer.padding, layer.stride, layer.dilation, layer.groups)
+        if isinstance(layer, nn.Conv2d)
+        else ()
+    )
     order = layer.weight.stride(), x.stride(), None if residual is None else residual.stride()
     sizes = tuple(layer.weight.shape), layer.bias is None, tuple(x.shape)
     place = str(x.dtype), str(x.device), torch.get_num_threads()

@@ -1,4 +1,6 @@
-"""When layers that could run as one are composed of torch's operators instead: while anybody differentiates, compiles or looks in."""
+"""When layers that could run as one are composed of torch's operators instead: while anybody
+differentiates, compiles or looks in.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def composing(is_on: bool = True) -> Iterator[None]:
 
 
 def is_composed() -> bool:
-    """Whether a compiler, an exporter, a transform of the arithmetic or a tool that reads the structure is to see the parts."""
+    """Whether a compiler, an exporter, a transform of the arithmetic or a tool that reads the
+    structure is to see the parts.
+    """
     if torch.compiler.is_compiling() or torch._C._is_tracing() or torch.onnx.is_in_onnx_export():
         return True
     if forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None:

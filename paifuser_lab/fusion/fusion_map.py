@@ -1,4 +1,6 @@
-"""Which places of a model run as one: found, tried both ways, chosen, written down; and the same again from what was written down."""
+"""Which places of a model run as one: found, tried both ways, chosen, written down; and the same
+again from what was written down.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ Picked = Callable[[list[str]], set[str]]  # some of the places
 
 @dataclass(frozen=True)
 class Choice:
-    """Which places are to be one, by the names of their layers: those of `wanted`, but for `off`; of `on`, even where that is slower."""
+    """Which places are to be one, by the names of their layers: those of `wanted`, but for `off`;
+    of `on`, even where that is slower.
+    """
 
     wanted: Picked = set
     off: Picked = lambda places: set()
@@ -58,15 +62,23 @@ class Fused:
         }
 
 
-def fusions(subject: Workload | Derived, *, should_stop: Callable[[], bool] = lambda: False) -> FusionMap:
+def fusions(
+    subject: Workload | Derived, *, should_stop: Callable[[], bool] = lambda: False
+) -> FusionMap:
     """What could run as one in a model: tried on its example inputs, timed, and nothing changed."""
     work = workload_of(subject)
     own = work.copied()
     return fuse(own.model.eval(), work, Choice(), should_stop).fusions
 
 
-def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable[[], bool] = lambda: False) -> Fused:
-    """Let places of a model run as one where that is right and quicker; batch-norm goes into its layer first.
+def fuse(
+    model: nn.Module,
+    work: Workload,
+    choice: Choice,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Fused:
+    """Let places of a model run as one where that is right and quicker; batch-norm goes into its
+    layer first.
 
     What runs as one already stays so, unless it is switched off.
     """
@@ -87,7 +99,9 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
             judge.rewrite(layers)
             verdicts = judge.run(call)
     norms = dict(folded)
-    told = [_told(place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places]
+    told = [
+        _told(place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places
+    ]
     fused = {one.place: one.runs for one in told if one.standing == "fused"}
     for layer in set(own) - set(fused):
         make_apart(model.get_submodule(layer))
@@ -102,12 +116,18 @@ def fuse(model: nn.Module, work: Workload, choice: Choice, should_stop: Callable
         apart_ms=apart_ms,
         fused_ms=fused_ms,
     )
-    return Fused(found_map, folded, {layer: way for layer, way in fused.items() if layer in own}, blocks)
+    return Fused(
+        found_map, folded, {layer: way for layer, way in fused.items() if layer in own}, blocks
+    )
 
 
 def take_apart(model: nn.Module) -> set[str]:
     """Let nothing of a model run as one any more; the names of the places that did."""
-    parts = [(name, one) for name, one in model.named_modules() if isinstance(one, FusedLayer | FusedBlock)]
+    parts = [
+        (name, one)
+        for name, one in model.named_modules()
+        if isinstance(one, FusedLayer | FusedBlock)
+    ]
     products = {place_name(name, one) for name, part in parts for one in products_in(part)}
     for _, one in parts:
         (make_apart if isinstance(one, FusedLayer) else make_original)(one)
@@ -118,9 +138,16 @@ def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
     """Let the same places run as one, and no others; nothing is measured."""
     take_apart(model)
     names = {name for name, _ in model.named_modules()}
-    known = [*(name for pair in remembered["folded"] for name in pair), *remembered["layers"], *remembered["blocks"]]
+    known = [
+        *(name for pair in remembered["folded"] for name in pair),
+        *remembered["layers"],
+        *remembered["blocks"],
+    ]
     if missing := [name for name in known if name not in names]:
-        raise StepError(f"there is no layer '{missing[0]}', which ran as one with others in the model that was saved")
+        raise StepError(
+            f"there is no layer '{missing[0]}', which ran as one with others in the model that was "
+            "saved"
+        )
     fold(model, remembered["folded"])
     for layer, way in remembered["layers"].items():
         make_fused(model.get_submodule(layer), way)
@@ -134,7 +161,11 @@ def _told(
 ) -> Fusion:  # fmt: skip
     """A place as the map has it."""
     standing, reason = _standing(place, verdict, wanted, off, on)
-    parts = [place.kind, *(["batch-norm"] if place.layer in norms else []), *(["residual"] if place.has_residual else [])]
+    parts = [
+        place.kind,
+        *(["batch-norm"] if place.layer in norms else []),
+        *(["residual"] if place.has_residual else []),
+    ]
     parts += [] if place.activation == NONE else [place.activation]
     seen = verdict or Verdict()
     has_added = place.product is not None and place.product.added is not None
@@ -155,7 +186,11 @@ def _told(
 
 
 def _standing(
-    place: Place, verdict: Verdict | None, wanted: Collection[str], off: Collection[str], on: Collection[str]
+    place: Place,
+    verdict: Verdict | None,
+    wanted: Collection[str],
+    off: Collection[str],
+    on: Collection[str],
 ) -> tuple[Standing, str]:
     if not place.can_be:
         return "apart", place.reason
@@ -167,7 +202,11 @@ def _standing(
         return "off", place.reason
     if place.layer not in wanted and place.layer not in on:
         return "off", "it was not among the layers that were asked for"
-    is_slower = verdict.apart_ms is not None and verdict.fused_ms is not None and verdict.fused_ms > verdict.apart_ms
+    is_slower = (
+        verdict.apart_ms is not None
+        and verdict.fused_ms is not None
+        and verdict.fused_ms > verdict.apart_ms
+    )
     return ("slower" if is_slower and place.layer not in on else "fused"), place.reason
 
 
@@ -175,13 +214,19 @@ _kept: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()
 
 
 def _times_of(work: Workload) -> Times:
-    """What was timed is not timed again when a place is switched, so that the map stays the same."""
+    """What was timed is not timed again when a place is switched, so that the map stays the
+    same.
+    """
     return _kept.setdefault(work, {})
 
 
 def _tolerance(model: nn.Module) -> float:
-    return TOLERANCE_OF_HALVES if any(one.dtype in HALVES for one in model.parameters()) else TOLERANCE
+    return (
+        TOLERANCE_OF_HALVES if any(one.dtype in HALVES for one in model.parameters()) else TOLERANCE
+    )
 
 
 def _machine(work: Workload) -> str:
-    return torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name
+    return (
+        torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name
+    )

@@ -1,9 +1,11 @@
-"""A layer that does, when asked, what follows it too: same weights, same names, same place in the model.
+"""A layer that does, when asked, what follows it too: same weights, same names, same place in the
+model.
 
-Called as ever it answers as ever. Where somebody differentiates, compiles, exports, or nothing here can do it at once, it is composed
-of torch's operators. Its packed weight is made when first needed and again when the weight changes; it is in no file and no copy. A
-change that torch does not count, by an optimizer with `fused=True` or through `weight.data`, is seen since a call with gradients or `train()`
-makes it anew; not one that comes after a later call without them.
+Called as ever it answers as ever. Where somebody differentiates, compiles, exports, or nothing here
+can do it at once, it is composed of torch's operators. Its packed weight is made when first needed
+and again when the weight changes; it is in no file and no copy. A change that torch does not count,
+by an optimizer with `fused=True` or through `weight.data`, is seen since a call with gradients or
+`train()` makes it anew; not one that comes after a later call without them.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Ready:
 
 
 def width_of(layer: Any, x: Tensor) -> int:
-    """How wide the inputs of a layer are; no width that there is where such an input has other dimensions."""
+    """How wide the inputs of a layer are; no width that there is where such an input has other
+    dimensions.
+    """
     if layer.weight.dim() == 4:
         return int(layer.weight.shape[1]) * int(layer.groups) if x.dim() == 4 else -1
     return int(layer.weight.shape[1]) if x.dim() > 1 else -1
@@ -49,14 +53,23 @@ def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
     """The shape of what a layer answers."""
     if not isinstance(layer, nn.Conv2d):
         return (*x.shape[:-1], layer.weight.shape[0])
-    geometry: Any = zip(x.shape[2:], layer.padding, layer.dilation, layer.kernel_size, layer.stride, strict=True)
-    sides = ((size + 2 * pad - gap * (side - 1) - 1) // step + 1 for size, pad, gap, side, step in geometry)
+    geometry: Any = zip(
+        x.shape[2:], layer.padding, layer.dilation, layer.kernel_size, layer.stride, strict=True
+    )
+    sides = (
+        (size + 2 * pad - gap * (side - 1) - 1) // step + 1
+        for size, pad, gap, side, step in geometry
+    )
     return (x.shape[0], layer.weight.shape[0], *sides)
 
 
 def _fits(residual: Tensor, x: Tensor, answer: tuple[int, ...]) -> bool:
     """Whether it can be added as it is."""
-    is_alike = residual.dtype is x.dtype and residual.device == x.device and residual.layout is torch.strided
+    is_alike = (
+        residual.dtype is x.dtype
+        and residual.device == x.device
+        and residual.layout is torch.strided
+    )
     return is_alike and residual.shape == answer
 
 
@@ -67,8 +80,17 @@ class FusedLayer(nn.Module):
     weight: Tensor
     bias: Any
 
-    def forward(self, x: Tensor, residual: Tensor | None = None, activation: str = NONE, *, is_sure: bool = False) -> Tensor:
-        """activation(layer(x) + residual). Sure is a block that nobody differentiates, compiles, looks into or lets torch choose formats."""
+    def forward(
+        self,
+        x: Tensor,
+        residual: Tensor | None = None,
+        activation: str = NONE,
+        *,
+        is_sure: bool = False,
+    ) -> Tensor:
+        """activation(layer(x) + residual). Sure is a block that nobody differentiates, compiles,
+        looks into or lets torch choose formats.
+        """
         if not is_sure:
             if wants_gradient(x, residual, self.weight, self.bias):
                 self._forget()  # what comes of it may change the weight uncounted
@@ -111,16 +133,21 @@ class FusedLayer(nn.Module):
         return (
             is_plain(x, residual, weight)
             and not weight.is_inference()  # whose changes torch does not count
-            and width_of(self, x) == x.shape[1 if weight.dim() == 4 else -1]  # not every operator asks
+            and width_of(self, x)
+            == x.shape[1 if weight.dim() == 4 else -1]  # not every operator asks
             and x.dtype == weight.dtype
             and x.device == weight.device
             and x.numel() > 0
         )
 
-    def _bound(self, way: Way, x: Tensor, activation: str, *, has_residual: bool, known: dict[Any, Ready]) -> Ready:
+    def _bound(
+        self, way: Way, x: Tensor, activation: str, *, has_residual: bool, known: dict[Any, Ready]
+    ) -> Ready:
         weight = self.weight
         state = weight._version, weight.data_ptr()
-        call = way.bind(self, weight, self._packed_by(way, x, known), x, activation, has_residual=has_residual)
+        call = way.bind(
+            self, weight, self._packed_by(way, x, known), x, activation, has_residual=has_residual
+        )
         return Ready(weight, *state, self.bias, answer_shape(self, x), call)
 
     def _packed_by(self, way: Way, x: Tensor, ready: dict[Any, Ready]) -> Any:
@@ -201,7 +228,11 @@ def make_apart(layer: nn.Module) -> None:
 
 def packed_bytes(model: nn.Module) -> int:
     """What the packed weights of a model's fused layers take, the originals not counted."""
-    on_cpu = [one for one in model.modules() if isinstance(one, FusedLayer) and one.weight.device.type == "cpu"]
+    on_cpu = [
+        one
+        for one in model.modules()
+        if isinstance(one, FusedLayer) and one.weight.device.type == "cpu"
+    ]
     return sum(one.weight.nbytes for one in on_cpu)
 
 
@@ -221,6 +252,8 @@ def obstacle(layer: nn.Module) -> str:
         return "its weight is computed at each call"
     if layer._forward_pre_hooks:
         return "a hook changes what it is given, such as to another number format"
-    if isinstance(layer, nn.Conv2d) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+    if isinstance(layer, nn.Conv2d) and (
+        layer.padding_mode != "zeros" or isinstance(layer.padding, str)
+    ):
         return "it pads otherwise than with a number of zeros"
     return ""

@@ -1,4 +1,5 @@
-"""MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once; what follows is done over its answer.
+"""MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once;
+what follows is done over its answer.
 
 Which of this and oneDNN is ahead depends on the shape and on the processor, so that both are timed.
 """
@@ -18,22 +19,48 @@ ops = torch.ops.mkl
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where it can do that; else ''. It takes what oneDNN takes, so that each place has both to choose from."""
-    can = torch._C.has_mkl and hasattr(ops, "_mkl_linear") and dtype is torch.float32 and activation in ACTIVATIONS
+    """What it is called where it can do that; else ''. It takes what oneDNN takes, so that each
+    place has both to choose from.
+    """
+    can = (
+        torch._C.has_mkl
+        and hasattr(ops, "_mkl_linear")
+        and dtype is torch.float32
+        and activation in ACTIVATIONS
+    )
     if isinstance(layer, nn.Linear):
         return "MKL" if can and not (has_residual and activation != NONE) else ""
-    return "MKL" if can and is_pointwise(layer) and not (has_residual and activation not in (NONE, "relu")) else ""
+    return (
+        "MKL"
+        if can and is_pointwise(layer) and not (has_residual and activation not in (NONE, "relu"))
+        else ""
+    )
 
 
 def pack(layer: Any, weight: Tensor, x: Tensor) -> tuple[Tensor, int]:
-    """The weight in the order that suits as many rows; with another number of them the operator takes the weight as it is."""
+    """The weight in the order that suits as many rows; with another number of them the operator
+    takes the weight as it is.
+    """
     rows = x.numel() // weight.shape[1]
     return ops._mkl_reorder_linear_weight(weight.flatten(1), rows), rows
 
 
-def bind(layer: Any, weight: Tensor, packed: tuple[Tensor, int], x: Tensor, activation: str, *, has_residual: bool) -> Bound:
+def bind(
+    layer: Any,
+    weight: Tensor,
+    packed: tuple[Tensor, int],
+    x: Tensor,
+    activation: str,
+    *,
+    has_residual: bool,
+) -> Bound:
     """activation(layer(x) + residual) for such inputs."""
-    run, bias, (own, rows), plain = ops._mkl_linear.default, layer.bias, packed, weight.detach().flatten(1)
+    run, bias, (own, rows), plain = (
+        ops._mkl_linear.default,
+        layer.bias,
+        packed,
+        weight.detach().flatten(1),
+    )
     after = None if activation == NONE else ACTIVATIONS[activation].in_place
     is_image = weight.dim() == 4
     is_last = is_image and is_channels_last(x, weight)

@@ -1,7 +1,9 @@
-"""oneDNN's operators on a CPU: a layer with the sum and the activation that follow it, its weight packed once for the processor.
+"""oneDNN's operators on a CPU: a layer with the sum and the activation that follow it, its weight
+packed once for the processor.
 
-What torch itself calls at each use of a layer brings the weight into that order every time. Its relu, relu6 and hardsigmoid make a
-number of NaN, where eager torch keeps it; so do those of `torch.compile`, which calls the same operators.
+What torch itself calls at each use of a layer brings the weight into that order every time. Its
+relu, relu6 and hardsigmoid make a number of NaN, where eager torch keeps it; so do those of
+`torch.compile`, which calls the same operators.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ ops = torch.ops.mkldnn
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where there is an operator; else ''. A sum can only be followed by relu, that of a linear layer by nothing."""
+    """What it is called where there is an operator; else ''. A sum can only be followed by relu,
+    that of a linear layer by nothing.
+    """
     if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
         return ""
     after_sums = (NONE,) if isinstance(layer, nn.Linear) else (NONE, "relu")
@@ -43,7 +47,9 @@ def pack(layer: nn.Module, weight: Tensor, x: Tensor) -> Tensor:
     return made
 
 
-def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool) -> Bound:
+def bind(
+    layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str, *, has_residual: bool
+) -> Bound:
     """activation(layer(x) + residual) for such inputs, in one operator."""
     bias, after = layer.bias, ACTIVATIONS[activation].onednn
     if isinstance(layer, nn.Linear):
@@ -60,7 +66,9 @@ def bind(layer: Any, weight: Tensor, packed: Tensor, x: Tensor, activation: str,
         if residual is None:
             made = alone(x, packed, bias, padding, stride, dilation, groups, *after)
         else:
-            made = joined(x, residual, packed, bias, padding, stride, dilation, groups, "add", 1.0, *after_sum)
+            made = joined(
+                x, residual, packed, bias, padding, stride, dilation, groups, "add", 1.0, *after_sum
+            )
         return made
 
     if is_channels_last(x, weight):

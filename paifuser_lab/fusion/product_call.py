@@ -1,7 +1,9 @@
-"""A matrix product called as a function, the sum and the activation after it, as one call: relu(x @ y.T + 0.5).
+"""A matrix product called as a function, the sum and the activation after it, as one call: relu(x @
+y.T + 0.5).
 
-On a CPU oneDNN's linear operator does all three; on CUDA cuBLASLt adds and applies relu or GELU (by tanh) while it multiplies. `addmm`
-is torch's product with the sum in it, the activation done over its answer. What none of them takes is composed as it was written.
+On a CPU oneDNN's linear operator does all three; on CUDA cuBLASLt adds and applies relu or GELU (by
+tanh) while it multiplies. `addmm` is torch's product with the sum in it, the activation done over
+its answer. What none of them takes is composed as it was written.
 """
 
 from __future__ import annotations
@@ -29,14 +31,27 @@ OF_TWO_DIMENSIONS = ("mm", "addmm")
 LT = {"relu": False, "gelu by tanh": True}  # what cuBLASLt does after a sum
 
 
-def composed(x: Tensor, matrix: Tensor, bias: Tensor | None, added: Added, *, kind: str, activation: str) -> Tensor:
+def composed(
+    x: Tensor, matrix: Tensor, bias: Tensor | None, added: Added, *, kind: str, activation: str
+) -> Tensor:
     """The same of torch's operators, as the model calls them."""
     made = COMPOSED[kind](x, matrix, bias)
     return ACTIVATIONS[activation].compose(made if added is None else made + added)
 
 
-def run_product(x: Tensor, matrix: Tensor, bias: Tensor | None, added: Added, *, kind: str, activation: str, way: str) -> Tensor:
-    """activation(x @ matrix + added) in one call where that can be had for such operands, else composed."""
+def run_product(
+    x: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    added: Added,
+    *,
+    kind: str,
+    activation: str,
+    way: str,
+) -> Tensor:
+    """activation(x @ matrix + added) in one call where that can be had for such operands, else
+    composed.
+    """
     if misfit(x, matrix, bias, added, kind=kind):
         return composed(x, matrix, bias, added, kind=kind, activation=activation)
     weight = matrix if kind == "linear" else matrix.t()
@@ -50,7 +65,9 @@ def run_product(x: Tensor, matrix: Tensor, bias: Tensor | None, added: Added, *,
 
 
 def misfit(x: Any, matrix: Any, bias: Any, added: Any, *, kind: str) -> str:
-    """Why operands are not those of a product that can be one with what follows it; '' where they are."""
+    """Why operands are not those of a product that can be one with what follows it; '' where they
+    are.
+    """
     tensors = [one for one in (x, matrix, bias, added) if isinstance(one, Tensor)]
     if not (isinstance(x, Tensor) and isinstance(matrix, Tensor)) or not is_plain(*tensors):
         return "its operands are not plain tensors"
@@ -59,13 +76,19 @@ def misfit(x: Any, matrix: Any, bias: Any, added: Any, *, kind: str) -> str:
     width, depth = matrix.shape if kind == "linear" else (matrix.shape[1], matrix.shape[0])
     if x.shape[-1] != depth or x.numel() == 0 or width == 0:
         return "its operands are empty or do not fit each other"
-    if not x.is_floating_point() or any(one.dtype != x.dtype or one.device != x.device for one in tensors):
+    if not x.is_floating_point() or any(
+        one.dtype != x.dtype or one.device != x.device for one in tensors
+    ):
         return "its operands differ in number format or device, or are integers"
     if any(one.layout is not torch.strided or one.is_nested for one in tensors):
         return "its operands are not dense"
     if any(isinstance(one, Tensor) and one.shape != (width,) for one in (bias, added)):
         return "what is added to it is not one number for each column"
-    return "" if ways_for(x, has_bias=True, activation=NONE) else f"nothing here does that on {x.device.type}"
+    return (
+        ""
+        if ways_for(x, has_bias=True, activation=NONE)
+        else f"nothing here does that on {x.device.type}"
+    )
 
 
 def ways_for(x: Tensor, *, has_bias: bool, activation: str) -> dict[str, Callable[..., Tensor]]:
@@ -81,12 +104,16 @@ def ways_for(x: Tensor, *, has_bias: bool, activation: str) -> dict[str, Callabl
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
-    made: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, *ACTIVATIONS[activation].onednn)
+    made: Tensor = torch.ops.mkldnn._linear_pointwise.default(
+        x, weight, bias, *ACTIVATIONS[activation].onednn
+    )
     return made
 
 
 def _by_cublaslt(x: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-    made = torch._addmm_activation(bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=LT[activation])
+    made = torch._addmm_activation(
+        bias, x.reshape(-1, x.shape[-1]), weight.t(), use_gelu=LT[activation]
+    )
     return made.reshape(*x.shape[:-1], weight.shape[0])
 
 

@@ -1,4 +1,5 @@
-"""Matrix products that a block's forward calls as functions, such as relu(x @ y.T + 0.5) or relu(F.linear(x, w)), in its graph.
+"""Matrix products that a block's forward calls as functions, such as relu(x @ y.T + 0.5) or
+relu(F.linear(x, w)), in its graph.
 
 They are no layers, so that a place is named by the block and the call: 'decoder.matmul()'.
 """
@@ -19,9 +20,14 @@ from .consumers import Follower
 from .product_call import run_product
 
 CALLS: dict[Any, str] = {
-    F.linear: "linear", torch.matmul: "matmul", operator.matmul: "matmul", "matmul": "matmul", torch.mm: "mm", "mm": "mm",
+    F.linear: "linear",
+    torch.matmul: "matmul",
+    operator.matmul: "matmul",
+    "matmul": "matmul",
+    torch.mm: "mm",
+    "mm": "mm",
     torch.addmm: "addmm",
-}  # fmt: skip
+}
 CONVOLUTIONS = (
     F.conv1d, F.conv2d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d,
 )  # fmt: skip
@@ -33,7 +39,9 @@ class Product:
 
     call: str
     kind: str
-    operands: tuple[str, str, str]  # x, the matrix, and the bias that it is given itself; '' is none
+    operands: tuple[
+        str, str, str
+    ]  # x, the matrix, and the bias that it is given itself; '' is none
     swallowed: tuple[str, ...]
     added: str | float | None = None  # a node, or a number
     activation: str = NONE
@@ -43,13 +51,18 @@ class Product:
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Product:
         """A product from plain data."""
-        given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
         return cls(**given)
 
     @property
     def data(self) -> dict[str, Any]:
         """The product as plain data."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+        }
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -60,7 +73,12 @@ class Product:
     def values(self, values: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
         """x, the matrix, the bias and what is added, of the nodes' values."""
         x, matrix, bias = (values.get(one) for one in self.operands)
-        return x, matrix, bias, values.get(self.added) if isinstance(self.added, str) else self.added
+        return (
+            x,
+            matrix,
+            bias,
+            values.get(self.added) if isinstance(self.added, str) else self.added,
+        )
 
     def swallow(self, graph: fx.Graph, nodes: dict[str, fx.Node]) -> None:
         """Put one call where the last of what it swallows was."""
@@ -80,7 +98,9 @@ def place_name(block: str, product: Product) -> str:
 
 
 def products_of(follower: Follower) -> Iterator[Product]:
-    """The products of a block's graph that a sum or an activation follows, which then nobody else can have."""
+    """The products of a block's graph that a sum or an activation follows, which then nobody else
+    can have.
+    """
     for node in list(follower.graph.nodes):
         given = _operands(node)
         if given is not None and (found := _followed(follower, node, *given)) is not None:
@@ -91,13 +111,23 @@ def products_of(follower: Follower) -> Iterator[Product]:
 
 def functional_convolutions(follower: Follower) -> list[str]:
     """The convolutions that a block calls as functions."""
-    return [node.name for node in follower.graph.nodes if node.op == "call_function" and node.target in CONVOLUTIONS]
+    return [
+        node.name
+        for node in follower.graph.nodes
+        if node.op == "call_function" and node.target in CONVOLUTIONS
+    ]
 
 
 def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | None]] | None:
-    """The kind of a product, its x, matrix and bias; None for another node, or one that is called in another way."""
+    """The kind of a product, its x, matrix and bias; None for another node, or one that is called
+    in another way.
+    """
     kind = CALLS.get(node.target) if node.op in ("call_function", "call_method") else None
-    named = {name: node.kwargs[name] for name in ("weight", "bias") if kind == "linear" and name in node.kwargs}
+    named = {
+        name: node.kwargs[name]
+        for name in ("weight", "bias")
+        if kind == "linear" and name in node.kwargs
+    }
     if kind is None or len(named) != len(node.kwargs):
         return None
     given: list[Any] = [*node.args, *named.values()]
@@ -105,19 +135,30 @@ def _operands(node: fx.Node) -> tuple[str, tuple[fx.Node, fx.Node, fx.Node | Non
     if kind == "addmm":
         bias, x, matrix = x, matrix, bias
     is_whole = (bias is not None) == (len(given) == 3) or kind == "linear"
-    if not isinstance(x, fx.Node) or not isinstance(matrix, fx.Node) or not isinstance(bias, fx.Node | None) or not is_whole:
+    if (
+        not isinstance(x, fx.Node)
+        or not isinstance(matrix, fx.Node)
+        or not isinstance(bias, fx.Node | None)
+        or not is_whole
+    ):
         return None
     return (kind, (x, matrix, bias)) if (kind == "addmm") <= (bias is not None) else None
 
 
-def _followed(follower: Follower, call: fx.Node, kind: str, given: tuple[fx.Node, fx.Node, fx.Node | None]) -> Product | None:
+def _followed(
+    follower: Follower, call: fx.Node, kind: str, given: tuple[fx.Node, fx.Node, fx.Node | None]
+) -> Product | None:
     """A product with all that it could swallow; None where that is nothing."""
     passed = follower.passed((call,))
     added = _added(follower, passed[-1]) if given[2] is None else None
     if added is not None:
         passed = follower.passed((*passed, next(iter(passed[-1].users))))
     reader = follower.reader(passed[-1])
-    activation = activation_of(reader, follower.block) if reader is not None and reader not in follower.taken else None
+    activation = (
+        activation_of(reader, follower.block)
+        if reader is not None and reader not in follower.taken
+        else None
+    )
     if reader is None or activation is None or follower.has_hooks(reader):
         activation = NONE
     else:
@@ -137,7 +178,13 @@ def _followed(follower: Follower, call: fx.Node, kind: str, given: tuple[fx.Node
 def _added(follower: Follower, last: fx.Node) -> fx.Node | float | None:
     """The other operand of the sum that a product goes into; None where there is no such sum."""
     reader = follower.reader(last)
-    if reader is None or reader.target not in SUMS or reader in follower.taken or len(reader.args) != 2 or reader.kwargs:
+    if (
+        reader is None
+        or reader.target not in SUMS
+        or reader in follower.taken
+        or len(reader.args) != 2
+        or reader.kwargs
+    ):
         return None
     others = [one for one in reader.args if one is not last]
     if len(others) != 1 or type(others[0]) not in (int, float, fx.Node):

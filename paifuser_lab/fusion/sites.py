@@ -1,4 +1,6 @@
-"""Where in a model a layer and what follows it could be one: read from the graphs of its blocks and from one run."""
+"""Where in a model a layer and what follows it could be one: read from the graphs of its blocks and
+from one run.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +36,16 @@ class Place:
     kind: str
     block: str = ""  # in whose forward what follows the layer is
     joined: Joined | None = None  # None where the layer is alone
-    inner: str = ""  # the block at whose end the layer is, where the sum is in the block around that
+    inner: str = (
+        ""  # the block at whose end the layer is, where the sum is in the block around that
+    )
     inner_call: str = ""  # of the layer, in the graph of that
     modules: tuple[str, ...] = ()  # parts whose work is done with the layer's
     reason: str = ""  # why it stays as it is, or why what follows does
     can_be: bool = True
-    product: Product | None = None  # where it is no layer but a product that the block calls as a function
+    product: Product | None = (
+        None  # where it is no layer but a product that the block calls as a function
+    )
 
     @property
     def is_in_block(self) -> bool:
@@ -69,7 +75,9 @@ class View:
 
 @dataclass
 class Found:
-    """Every place of a model, in the order in which they run, and the blocks that would be rewritten for some of them."""
+    """Every place of a model, in the order in which they run, and the blocks that would be
+    rewritten for some of them.
+    """
 
     places: list[Place] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
@@ -81,8 +89,13 @@ class Found:
         made: dict[str, Rewriting] = {}
         chosen = [place for place in self.places if place.is_in_block and place.layer in fused]
         for block, view in self.views.items():
-            joined = tuple(place.joined for place in chosen if place.joined and place.block == block)
-            takes = next((place.inner_call for place in chosen if place.inner_call and place.inner == block), "")
+            joined = tuple(
+                place.joined for place in chosen if place.joined and place.block == block
+            )
+            takes = next(
+                (place.inner_call for place in chosen if place.inner_call and place.inner == block),
+                "",
+            )
             products = tuple(
                 replace(place.product, way=self.ways.get(place.layer, ""))
                 for place in chosen if place.product and place.block == block
@@ -102,23 +115,35 @@ class _Search:
 
     def __init__(self, model: nn.Module, sight: Sight) -> None:
         self.model, self.sight = model, sight
-        self.layers = [name for name, module in model.named_modules() if name and isinstance(module, LIKE_A_LAYER)]
+        self.layers = [
+            name
+            for name, module in model.named_modules()
+            if name and isinstance(module, LIKE_A_LAYER)
+        ]
         self.followers: dict[str, Follower | str] = {}  # or why there is none
         self.forms: dict[str, Form] = {}
 
     def found(self) -> Found:
         """Every place, and the blocks of those where something is swallowed."""
         refused = {layer: reason for layer in self.layers if (reason := self._refused(layer))}
-        places = {layer: Place(layer, self._kind(layer), reason=reason, can_be=False) for layer, reason in refused.items()}
+        places = {
+            layer: Place(layer, self._kind(layer), reason=reason, can_be=False)
+            for layer, reason in refused.items()
+        }
         homes = {layer: _around(self.model, layer) for layer in self.layers if layer not in refused}
         ends = {layer: home for layer, home in homes.items() if self._is_end(layer, home)}
-        for block in dict.fromkeys([*homes.values(), *(_around(self.model, home) for home in ends.values())]):
+        for block in dict.fromkeys(
+            [*homes.values(), *(_around(self.model, home) for home in ends.values())]
+        ):
             mine = [layer for layer, home in homes.items() if home == block and layer not in ends]
             mine += [layer for layer, home in ends.items() if _around(self.model, home) == block]
             places |= {place.layer: place for place in self._places(block, mine, ends)}
         places |= {place.layer: place for place in self._products()}
         order = {layer: place for place, layer in enumerate(self.sight.order)}
-        ordered = sorted(places.values(), key=lambda place: order.get(place.block if place.product else place.layer, len(order)))
+        ordered = sorted(
+            places.values(),
+            key=lambda place: order.get(place.block if place.product else place.layer, len(order)),
+        )
         return Found(ordered, self._views(ordered), self._notes(ordered))
 
     def _products(self) -> Iterator[Place]:
@@ -127,10 +152,18 @@ class _Search:
             if isinstance(follower := self._follower(block), Follower):
                 for one in products_of(follower):
                     modules = tuple(_full(block, name) for name in one.modules)
-                    yield Place(place_name(block, one), "matrix product", block, modules=modules, product=one)
+                    yield Place(
+                        place_name(block, one),
+                        "matrix product",
+                        block,
+                        modules=modules,
+                        product=one,
+                    )
 
     def _own_blocks(self) -> list[str]:
-        """The modules that ran and whose forward somebody wrote: those of torch call no functions that could be fused."""
+        """The modules that ran and whose forward somebody wrote: those of torch call no functions
+        that could be fused.
+        """
         return [
             name for name, module in self.model.named_modules()
             if self.sight.calls[name] and not apart_kind(module).__module__.startswith("torch.nn.")
@@ -138,7 +171,9 @@ class _Search:
         ]  # fmt: skip
 
     def _notes(self, places: list[Place]) -> list[str]:
-        """What is not fused, in sentences: convolutions called as functions; and why, where there is no place at all."""
+        """What is not fused, in sentences: convolutions called as functions; and why, where there
+        is no place at all.
+        """
         told = []
         for block in self._own_blocks():
             follower = self._follower(block)
@@ -147,32 +182,55 @@ class _Search:
                 told.append(f"not fused: what is {where}, since {follower}")
             elif isinstance(follower, Follower) and (names := functional_convolutions(follower)):
                 told.append(
-                    f"not fused: {', '.join(names)} {where}, called as a function; as a layer (nn.Conv2d) it could be one"
+                    f"not fused: {', '.join(names)} {where}, called as a function; as a layer "
+                    "(nn.Conv2d) it could be one"
                 )
         if not places:
             told.append(
-                "no layer and no matrix product of this model is followed by a sum or an activation that could be one with it"
+                "no layer and no matrix product of this model is followed by a sum or an "
+                "activation that could be one with it"
             )
         return [f"{one}; {INSTEAD}" for one in told]
 
     def _views(self, places: list[Place]) -> dict[str, View]:
         swallowing = [place for place in places if place.is_in_block]
-        blocks = {place.block for place in swallowing} | {place.inner for place in swallowing if place.inner}
+        blocks = {place.block for place in swallowing} | {
+            place.inner for place in swallowing if place.inner
+        }
         followers = {block: self._follower(block) for block in sorted(blocks)}
-        return {block: View(block, one.graph, self.forms[block]) for block, one in followers.items() if isinstance(one, Follower)}
+        return {
+            block: View(block, one.graph, self.forms[block])
+            for block, one in followers.items()
+            if isinstance(one, Follower)
+        }
 
     def _places(self, block: str, layers: list[str], ends: dict[str, str]) -> list[Place]:
-        """What follows these layers in the block, in the order in which it calls them, or the blocks that end in them."""
+        """What follows these layers in the block, in the order in which it calls them, or the
+        blocks that end in them.
+        """
         follower = self._follower(block)
         if isinstance(follower, str):
             where = f"in '{block}' " if block else ""
-            return [self._alone(layer, "" if layer in ends else f"{STAYS}: {where}{follower}") for layer in layers]
-        calls = {layer: follower.call_of(_within(block, ends.get(layer, layer)), is_layer=layer not in ends) for layer in layers}
+            return [
+                self._alone(layer, "" if layer in ends else f"{STAYS}: {where}{follower}")
+                for layer in layers
+            ]
+        calls = {
+            layer: follower.call_of(
+                _within(block, ends.get(layer, layer)), is_layer=layer not in ends
+            )
+            for layer in layers
+        }
         order = {node: place for place, node in enumerate(follower.graph.nodes)}
         layers.sort(key=lambda layer: order.get(calls[layer], -1))
-        return [self._place(block, follower, layer, calls[layer], ends.get(layer, "")) for layer in layers]
+        return [
+            self._place(block, follower, layer, calls[layer], ends.get(layer, ""))
+            for layer in layers
+        ]
 
-    def _place(self, block: str, follower: Follower, layer: str, call: fx.Node | None, inner: str) -> Place:
+    def _place(
+        self, block: str, follower: Follower, layer: str, call: fx.Node | None, inner: str
+    ) -> Place:
         counts = {self.sight.calls[one] for one in (layer, block, inner or layer)}
         if call is None or len(counts) > 1:
             return self._alone(layer, f"{STAYS}: it is called more than once, or from elsewhere")
@@ -187,21 +245,40 @@ class _Search:
         if not inner:
             return Place(layer, self._kind(layer), block, joined, modules=modules)
         own = self._call(layer, inner)
-        return Place(layer, self._kind(layer), block, joined, inner, own.name if own else "", modules)
+        return Place(
+            layer, self._kind(layer), block, joined, inner, own.name if own else "", modules
+        )
 
-    def _possible(self, follower: Follower, layer: str, call: fx.Node, inner: str = "") -> Iterator[Chain]:
-        """The chains for which there is an operator here, and the layer alone; a block can only be given what is added to its answer."""
+    def _possible(
+        self, follower: Follower, layer: str, call: fx.Node, inner: str = ""
+    ) -> Iterator[Chain]:
+        """The chains for which there is an operator here, and the layer alone; a block can only be
+        given what is added to its answer.
+        """
         module = self.model.get_submodule(layer)
         for chain in follower.chains(call):
-            if inner and not chain.is_alone and (chain.residual is None or chain.activation != NONE):
+            if (
+                inner
+                and not chain.is_alone
+                and (chain.residual is None or chain.activation != NONE)
+            ):
                 continue
-            if chain.is_alone or ways_of(module, has_residual=chain.residual is not None, activation=chain.activation):
+            if chain.is_alone or ways_of(
+                module, has_residual=chain.residual is not None, activation=chain.activation
+            ):
                 yield chain
 
     def _is_end(self, layer: str, home: str) -> bool:
-        """Whether a block answers what the layer answers, so that what follows the block follows the layer."""
+        """Whether a block answers what the layer answers, so that what follows the block follows
+        the layer.
+        """
         call = self._call(layer, home)
-        if not home or call is None or has_hooks(self.model.get_submodule(home)) or has_hooks(self.model.get_submodule(layer)):
+        if (
+            not home
+            or call is None
+            or has_hooks(self.model.get_submodule(home))
+            or has_hooks(self.model.get_submodule(layer))
+        ):
             return False
         follower = self.followers[home]
         assert isinstance(follower, Follower)
@@ -227,7 +304,11 @@ class _Search:
             raise StepError("it is called with more than tensors and plain values")
         self.forms[block] = form
         module = self.model.get_submodule(block)
-        passing = {_within(block, layer) for layer in self.sight.passing if hands_on(self.model.get_submodule(layer))}
+        passing = {
+            _within(block, layer)
+            for layer in self.sight.passing
+            if hands_on(self.model.get_submodule(layer))
+        }
         return Follower(module, traced(module, form), passing)
 
     def _alone(self, layer: str, reason: str) -> Place:

@@ -1,6 +1,7 @@
 """A block as it was when it was fused: what was made of its forward runs only while it is still so.
 
-Kept are classes and plain values, no objects, so that it holds of a copy as of the block. What a list, a dict or a tensor holds is not kept.
+Kept are classes and plain values, no objects, so that it holds of a copy as of the block. What a
+list, a dict or a tensor holds is not kept.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 
 @dataclass(frozen=True)
 class Seen:
-    """A module as it was: its class, its plain values, which tensors it has, and its parts as far as the block reaches into them."""
+    """A module as it was: its class, its plain values, which tensors it has, and its parts as far
+    as the block reaches into them.
+    """
 
     kind: type[nn.Module]  # of a layer or block that runs as one: what it was before
     is_fused: bool = False  # it has to run as one
-    is_close: bool = False  # it is called otherwise than as ever, or not at all, so that nobody may wait for its call
+    # it is called otherwise than as ever, or not at all, so that nobody may wait for its call
+    is_close: bool = False
     values: tuple[tuple[str, Any], ...] = ()
     tensors: tuple[tuple[str, bool], ...] = ()
     parts: tuple[tuple[str, Seen | None], ...] | None = None
@@ -38,14 +42,23 @@ def apart_kind(module: nn.Module) -> type[nn.Module]:
     return kind
 
 
-def seen_of(block: nn.Module, called: Collection[str], fused: Collection[str], swallowed: Collection[str]) -> Seen:
-    """A block as it is, by the names of the parts that it calls, that take what follows them, and that are not called any more."""
+def seen_of(
+    block: nn.Module, called: Collection[str], fused: Collection[str], swallowed: Collection[str]
+) -> Seen:
+    """A block as it is, by the names of the parts that it calls, that take what follows them, and
+    that are not called any more.
+    """
 
     def look(module: nn.Module, name: str) -> Seen:
         start = f"{name}." if name else ""
-        is_open = not name or isinstance(module, LISTS) or any(one.startswith(start) for one in called)
+        is_open = (
+            not name or isinstance(module, LISTS) or any(one.startswith(start) for one in called)
+        )
         own = is_open or name in swallowed
-        children = [(one, None if part is None else look(part, start + one)) for one, part in module._modules.items()]
+        children = [
+            (one, None if part is None else look(part, start + one))
+            for one, part in module._modules.items()
+        ]
         return Seen(
             kind=apart_kind(module),
             is_fused=name in fused,
@@ -65,19 +78,25 @@ def is_still(module: nn.Module, seen: Seen) -> bool:
         return False
     if state["training"]:
         return False
-    if seen.is_close and (state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state):
+    if seen.is_close and (
+        state["_forward_hooks"] or state["_forward_pre_hooks"] or "forward" in state
+    ):
         return False
     for name, value in seen.values:
         now = state.get(name, ABSENT)
         if now is not value and (type(now) is not type(value) or now != value):
             return False
     for name, is_there in seen.tensors:
-        if (state["_parameters"].get(name, state["_buffers"].get(name)) is not None) is not is_there:
+        if (
+            state["_parameters"].get(name, state["_buffers"].get(name)) is not None
+        ) is not is_there:
             return False
     return seen.parts is None or _are_still(state["_modules"], seen.parts)
 
 
-def _are_still(parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Seen | None], ...]) -> bool:
+def _are_still(
+    parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Seen | None], ...]
+) -> bool:
     if len(parts) != len(seen):
         return False
     for name, was in seen:
@@ -91,15 +110,29 @@ def _are_still(parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Seen |
 
 
 def _values(module: nn.Module) -> tuple[tuple[str, Any], ...]:
-    own = {name: value for name, value in vars(module).items() if name not in OF_EVERY_MODULE and _is_kept(value)}
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if name not in OF_EVERY_MODULE and _is_kept(value)
+    }
     kinds = [kind for kind in apart_kind(module).__mro__ if kind not in nn.Module.__mro__]
-    named = {name for kind in kinds for name, value in vars(kind).items() if type(value) in PLAIN and not name.startswith("__")}
+    named = {
+        name
+        for kind in kinds
+        for name, value in vars(kind).items()
+        if type(value) in PLAIN and not name.startswith("__")
+    }
     return (*own.items(), *((name, ABSENT) for name in sorted(named - set(vars(module)))))
 
 
 def _is_kept(value: Any) -> bool:
-    return type(value) in KEPT or (type(value) is tuple and all(type(one) in PLAIN for one in value))
+    return type(value) in KEPT or (
+        type(value) is tuple and all(type(one) in PLAIN for one in value)
+    )
 
 
 def _tensors(module: nn.Module) -> tuple[tuple[str, bool], ...]:
-    return tuple((name, one is not None) for name, one in (*module._parameters.items(), *module._buffers.items()))
+    return tuple(
+        (name, one is not None)
+        for name, one in (*module._parameters.items(), *module._buffers.items())
+    )

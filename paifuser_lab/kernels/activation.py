@@ -1,4 +1,6 @@
-"""What may follow a sum inside a kernel, in torch; kernels/activation.cuh has the same, by the same names."""
+"""What may follow a sum inside a kernel, in torch; kernels/activation.cuh has the same, by the same
+names.
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def known(kernel: str, activation: str) -> None:
     """Refuse an activation that is none of them."""
     if activation not in ACTIVATIONS:
-        raise KernelError(f"{kernel} knows the activations {', '.join(ACTIVATIONS)}, not {activation!r}.")
+        raise KernelError(
+            f"{kernel} knows the activations {', '.join(ACTIVATIONS)}, not {activation!r}."
+        )

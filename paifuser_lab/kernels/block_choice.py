@@ -1,8 +1,10 @@
-"""Which blocks of keys a block of queries attends to: scored by their means, the best listed, all of it on the device.
+"""Which blocks of keys a block of queries attends to: scored by their means, the best listed, all
+of it on the device.
 
-The score of two blocks is the product of the mean of the queries of one and the mean of the keys of the other: right where
-neighbours are alike, as in images and text, and blind to a single key that stands out of its block. So the error depends on the
-data and is to be measured on it: `errors_by_density`.
+The score of two blocks is the product of the mean of the queries of one and the mean of the keys of
+the other: right where neighbours are alike, as in images and text, and blind to a single key that
+stands out of its block. So the error depends on the data and is to be measured on it:
+`errors_by_density`.
 """
 
 from __future__ import annotations
@@ -29,25 +31,33 @@ def choose_blocks(
     lengths: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """For each block of 64 queries the `keep` best blocks of 64 keys, or that part of all blocks which `density` says.
+    """For each block of 64 queries the `keep` best blocks of 64 keys, or that part of all blocks
+    which `density` says.
 
-    Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be shorter and end in -1; the block
-    on the diagonal is always listed where attention is causal, by `is_causal` or by a mask that shows its queries different keys of it.
-    The answer is (batch, heads, blocks of queries, keep) in int32, ascending.
+    Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be
+    shorter and end in -1; the block on the diagonal is always listed where attention is causal, by
+    `is_causal` or by a mask that shows its queries different keys of it. The answer is (batch,
+    heads, blocks of queries, keep) in int32, ascending.
     """
     count = blocks_of(key.shape[2])
     if (keep is None) == (density is None):
-        raise KernelError("choose_blocks takes either how many blocks to keep or a density; give one of them.")
+        raise KernelError(
+            "choose_blocks takes either how many blocks to keep or a density; give one of them."
+        )
     if density is not None and not 0 < density <= 1:
         raise KernelError(f"choose_blocks takes a density above 0 and up to 1, not {density}.")
     wanted = max(1, round((density or 0.0) * count)) if keep is None else keep
     if wanted < 1:
         raise KernelError(f"choose_blocks keeps at least one block, not {wanted}.")
-    return best_blocks(block_scores(query, key, is_causal=is_causal, lengths=lengths, mask=mask), wanted)
+    return best_blocks(
+        block_scores(query, key, is_causal=is_causal, lengths=lengths, mask=mask), wanted
+    )
 
 
 def best_blocks(scores: Tensor, wanted: int) -> Tensor:
-    """So many blocks of the highest score in each row, ascending; what is hidden, of score -∞, is -1 at the end."""
+    """So many blocks of the highest score in each row, ascending; what is hidden, of score -∞, is
+    -1 at the end.
+    """
     count = scores.shape[-1]
     best, index = scores.topk(min(wanted, count), dim=-1)
     listed = index.masked_fill(best == float("-inf"), count).sort(-1).values
@@ -55,10 +65,19 @@ def best_blocks(scores: Tensor, wanted: int) -> Tensor:
 
 
 def errors_by_density(
-    query: Tensor, key: Tensor, value: Tensor, densities: Sequence[float] = DENSITIES, *, is_causal: bool = False
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    densities: Sequence[float] = DENSITIES,
+    *,
+    is_causal: bool = False,
 ) -> dict[float, float]:
-    """How far attention to the chosen blocks is from attention to all, in parts of the latter's norm, at each density."""
-    whole = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=is_causal)
+    """How far attention to the chosen blocks is from attention to all, in parts of the latter's
+    norm, at each density.
+    """
+    whole = F.scaled_dot_product_attention(
+        query.float(), key.float(), value.float(), is_causal=is_causal
+    )
     found = {}
     for density in densities:
         kept = choose_blocks(query, key, density=density, is_causal=is_causal)
@@ -68,9 +87,16 @@ def errors_by_density(
 
 
 def block_scores(
-    query: Tensor, key: Tensor, *, is_causal: bool = False, lengths: Tensor | None = None, mask: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    *,
+    is_causal: bool = False,
+    lengths: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
-    """(batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query of a block sees any key of the other."""
+    """(batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query of a block sees
+    any key of the other.
+    """
     limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     scores = _means(query) @ _means(key, limit).transpose(-1, -2)
     down, across = (torch.arange(length, device=scores.device) for length in scores.shape[-2:])
@@ -84,27 +110,36 @@ def block_scores(
         scores = scores.masked_fill(~is_seen, float("-inf"))
         is_own = is_mixed
     if is_causal or (mask is not None and query.shape[2] == key.shape[2]):
-        scores = torch.where((across == down[:, None]) & is_own & (scores > float("-inf")), float("inf"), scores)
+        scores = torch.where(
+            (across == down[:, None]) & is_own & (scores > float("-inf")), float("inf"), scores
+        )
     return scores
 
 
 def blocks_under(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Which blocks see which at all, and where the queries of a block do not all see the same of the other.
+    """Which blocks see which at all, and where the queries of a block do not all see the same of
+    the other.
 
     `mask` is as torch's attention takes it: (batch, heads, queries, keys), each of them or 1.
     """
     is_seen = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
     whole = BLOCK if mask.shape[-2] > 1 else 1
     missing = -mask.shape[-2] % whole
-    rows = [F.pad(is_seen, (0, -mask.shape[-1] % BLOCK, 0, missing), value=one) for one in (False, True)]
+    rows = [
+        F.pad(is_seen, (0, -mask.shape[-1] % BLOCK, 0, missing), value=one) for one in (False, True)
+    ]
     rows = [one.reshape(*one.shape[:2], -1, whole, one.shape[-1]) for one in rows]
     by_any, by_all = rows[0].any(-2), rows[1].all(-2)
-    is_seen, is_mixed = (one.reshape(*one.shape[:3], -1, BLOCK).any(-1) for one in (by_any, by_any & ~by_all))
+    is_seen, is_mixed = (
+        one.reshape(*one.shape[:3], -1, BLOCK).any(-1) for one in (by_any, by_any & ~by_all)
+    )
     return is_seen, is_mixed
 
 
 def _means(tokens: Tensor, limit: Tensor | None = None) -> Tensor:
-    """The mean of each block in fp32, of the tokens that are there; whatever stands in the padding is not looked at."""
+    """The mean of each block in fp32, of the tokens that are there; whatever stands in the padding
+    is not looked at.
+    """
     if limit is None and not tokens.shape[2] % BLOCK:
         return in_blocks(tokens.float()).mean(3)
     places = torch.arange(tokens.shape[2], device=tokens.device).reshape(1, 1, -1, 1)

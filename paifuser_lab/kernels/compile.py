@@ -1,4 +1,6 @@
-"""From a CUDA source to machine code for one architecture. Needs no GPU: what is compiled here can be carried to one."""
+"""From a CUDA source to machine code for one architecture. Needs no GPU: what is compiled here can
+be carried to one.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ class Program:
 
     def key(self, compiler: str) -> str:
         """A name for the machine code that this compiler makes of it."""
-        parts = [FORMAT, self.source, sorted(self.headers.items()), self.entry, self.flags, compiler]
+        parts = [
+            FORMAT,
+            self.source,
+            sorted(self.headers.items()),
+            self.entry,
+            self.flags,
+            compiler,
+        ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def compiled(self) -> Compiled:
@@ -57,19 +66,26 @@ def headers_of(source: str) -> dict[str, str]:
 
 
 def architecture_of(capability: tuple[int, int], compiler: Nvrtc) -> str:
-    """What to compile for a device: its own architecture, or the nearest older one of its generation.
+    """What to compile for a device: its own architecture, or the nearest older one of its
+    generation.
 
     9.0 takes sm_90a, whose machine code runs on that capability alone and may use all of it.
     """
     if capability < LEAST:
-        raise KernelError(f"The kernels need compute capability 8.0 or later, and this GPU has {_dotted(capability)}")
+        raise KernelError(
+            "The kernels need compute capability 8.0 or later, and this GPU has "
+            f"{_dotted(capability)}"
+        )
     if capability == (9, 0):
         return "sm_90a"
     wanted = capability[0] * 10 + capability[1]
     fits = [one for one in compiler.architectures() if capability[0] * 10 <= one <= wanted]
     if not fits:
         known = _newest(compiler.architectures())
-        raise KernelError(f"NVRTC {compiler.version} compiles up to sm_{known}, not for compute capability {_dotted(capability)}")
+        raise KernelError(
+            f"NVRTC {compiler.version} compiles up to sm_{known}, not for compute capability "
+            f"{_dotted(capability)}"
+        )
     return f"sm_{max(fits)}"
 
 

@@ -1,4 +1,6 @@
-"""Machine code kept between runs: in a folder of the user's own, written whole, believed only when its SHA-256 agrees."""
+"""Machine code kept between runs: in a folder of the user's own, written whole, believed only when
+its SHA-256 agrees.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def _write(made: Cubin, code: bytes, note: Path) -> None:
 
 
 def _read(note: Path) -> Cubin | None:
-    """What is kept under a name, or None where nothing is; what is damaged is said and made again."""
+    """What is kept under a name, or None where nothing is; what is damaged is said and made
+    again.
+    """
     if not note.exists():
         return None
     try:
@@ -75,15 +79,23 @@ def _read(note: Path) -> Cubin | None:
     except (OSError, ValidationError) as error:
         reason = first_line(error)
     else:
-        if found.path == note.with_suffix(".cubin") and hashlib.sha256(code).hexdigest() == found.sha256:
+        if (
+            found.path == note.with_suffix(".cubin")
+            and hashlib.sha256(code).hexdigest() == found.sha256
+        ):
             return found
         reason = "its SHA-256 is another"
-    warnings.warn(f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.", stacklevel=2)
+    warnings.warn(
+        f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.",
+        stacklevel=2,
+    )
     return None
 
 
 def _folder() -> Path:
-    """The user's own folder of machine code, or one of this run where that cannot be had: whoever can write there decides what runs."""
+    """The user's own folder of machine code, or one of this run where that cannot be had: whoever
+    can write there decides what runs.
+    """
     try:
         folder = cache_folder("kernels")
         folder.chmod(0o700)
@@ -91,7 +103,10 @@ def _folder() -> Path:
             raise OSError(None, f"{folder} belongs to somebody else")
     except OSError as error:
         reason = error.strerror or first_line(error)
-        warnings.warn(f"Machine code is kept for this run alone: the cache folder cannot be used ({reason}).", stacklevel=2)
+        warnings.warn(
+            f"Machine code is kept for this run alone: the cache folder cannot be used ({reason}).",
+            stacklevel=2,
+        )
         return _folder_of_this_run()
     return folder
 

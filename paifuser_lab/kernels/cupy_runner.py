@@ -1,6 +1,8 @@
-"""Runs kernels on a GPU by CuPy, which enters by this door alone: on torch's current stream, in torch's own memory.
+"""Runs kernels on a GPU by CuPy, which enters by this door alone: on torch's current stream, in
+torch's own memory.
 
-What cannot run is said as a KernelError, and torch does the work. Compile and load before a CUDA graph is captured: call once.
+What cannot run is said as a KernelError, and torch does the work. Compile and load before a CUDA
+graph is captured: call once.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for
 
 
 class CupyRunner:
-    """Loads each entry once a device and launches it; `source` says where an entry's program is, if not among those shipped."""
+    """Loads each entry once a device and launches it; `source` says where an entry's program is, if
+    not among those shipped.
+    """
 
     def __init__(self, source: Callable[[str, str, str], Program] | None = None) -> None:
         self._source = source
@@ -48,9 +52,13 @@ class CupyRunner:
             if key in self._failures:
                 raise KernelError(self._failures[key])
             if _is_capturing(device):
-                raise DeclinedError("it was not loaded when a CUDA graph was captured; call it once before")
+                raise DeclinedError(
+                    "it was not loaded when a CUDA graph was captured; call it once before"
+                )
             try:
-                self._functions[key] = self.load(device, launch.kernel, launch.entry, launch.shared_bytes)
+                self._functions[key] = self.load(
+                    device, launch.kernel, launch.entry, launch.shared_bytes
+                )
             except (KernelError, MissingExtraError) as error:
                 self._failures[key] = str(error)  # tried once, not at every call
                 raise KernelError(str(error)) from error
@@ -66,7 +74,9 @@ class CupyRunner:
                 return _function_of(cupy, made, shared_bytes)
         except _errors_of(cupy) as error:
             compiler = f"CUDA {made.compiler.partition('.')[0]}"
-            raise KernelError(f"{entry} does not load ({first_line(error)}); is the driver older than {compiler}?") from error
+            raise KernelError(
+                f"{entry} does not load ({first_line(error)}); is the driver older than {compiler}?"
+            ) from error
 
 
 def _is_capturing(device: int) -> bool:
@@ -88,7 +98,9 @@ def _function_of(cupy: Any, made: Cubin, shared_bytes: int) -> Any:
 
 
 def _on_the_wire(argument: Any) -> Any:
-    """An address as a plain int, which CuPy passes as 64 bits; numpy's scalars keep their own width."""
+    """An address as a plain int, which CuPy passes as 64 bits; numpy's scalars keep their own
+    width.
+    """
     if isinstance(argument, Tensor):
         return argument.data_ptr()
     return 0 if argument is None else argument
@@ -100,5 +112,7 @@ def _cupy() -> Any:
     except ImportError as error:
         check_driver()
         wanted = packages()
-        raise MissingExtraError(wanted.package, extra=wanted.extra, needed_for="Running a CUDA kernel") from error
+        raise MissingExtraError(
+            wanted.package, extra=wanted.extra, needed_for="Running a CUDA kernel"
+        ) from error
     return cupy

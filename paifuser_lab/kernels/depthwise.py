@@ -1,10 +1,12 @@
-"""Depthwise convolution with its bias, activation and residual, channels last, in one pass over memory.
+"""Depthwise convolution with its bias, activation and residual, channels last, in one pass over
+memory.
 
-Never in memory: the convolution before its bias, its activation and its sum with the residual. A batch-norm is folded into
-weight and bias beforehand, exactly, by the step `fold`.
+Never in memory: the convolution before its bias, its activation and its sum with the residual. A
+batch-norm is folded into weight and bias beforehand, exactly, by the step `fold`.
 
-Floor for 64 images of 96 channels at 56² in bf16: 38.5 MB in and as much out, 17.9 µs on an H200 at 4.3 TB/s; its sums, kept
-in fp32, take 5, 14, 28 and 47 µs for kernels of 3, 5, 7 and 9: from 7 on it is bound by arithmetic.
+Floor for 64 images of 96 channels at 56² in bf16: 38.5 MB in and as much out, 17.9 µs on an H200 at
+4.3 TB/s; its sums, kept in fp32, take 5, 14, 28 and 47 µs for kernels of 3, 5, 7 and 9: from 7 on
+it is bound by arithmetic.
 """
 
 from __future__ import annotations
@@ -37,17 +39,27 @@ def convolve_depthwise(
     padding: int | None = None,
     activation: str = "none",
 ) -> Tensor:
-    """activation(convolution + bias) + residual, each channel by itself; images keep their middle unless `padding` says otherwise.
+    """activation(convolution + bias) + residual, each channel by itself; images keep their middle
+    unless `padding` says otherwise.
 
-    `x` is (batch, channels, height, width) and best channels last, as the answer is; `weight` is (channels, 1, side, side).
+    `x` is (batch, channels, height, width) and best channels last, as the answer is; `weight` is
+    (channels, 1, side, side).
     """
     middle = weight.shape[-1] // 2 if padding is None else padding
-    made: Tensor = torch.ops.paifuser.depthwise(x, weight, bias, residual, stride, middle, activation)
+    made: Tensor = torch.ops.paifuser.depthwise(
+        x, weight, bias, residual, stride, middle, activation
+    )
     return made
 
 
 def compose(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: int, padding: int, activation: str
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    stride: int,
+    padding: int,
+    activation: str,
 ) -> Tensor:
     """The same, composed in torch."""
     made = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
@@ -56,30 +68,61 @@ def compose(
 
 
 def empty(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: int, padding: int, activation: str
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    stride: int,
+    padding: int,
+    activation: str,
 ) -> Tensor:
     """Room for the answer, once the inputs are found to fit together."""
     if x.dim() != 4:
-        raise KernelError(f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}.")
+        raise KernelError(
+            f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}."
+        )
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
     if tuple(weight.shape) != (channels, 1, side, side):
-        raise KernelError(f"depthwise takes a square weight for each of {channels} channels, not {tuple(weight.shape)}.")
+        raise KernelError(
+            f"depthwise takes a square weight for each of {channels} channels, not "
+            f"{tuple(weight.shape)}."
+        )
     known("depthwise", activation)
     if stride < 1 or padding < 0:
-        raise KernelError(f"depthwise takes a stride from 1 and a padding from 0, not {stride} and {padding}.")
-    shape = (batch, channels, *((length + 2 * padding - side) // stride + 1 for length in (height, width)))
+        raise KernelError(
+            f"depthwise takes a stride from 1 and a padding from 0, not {stride} and {padding}."
+        )
+    shape = (
+        batch,
+        channels,
+        *((length + 2 * padding - side) // stride + 1 for length in (height, width)),
+    )
     if shape[2] < 1 or shape[3] < 1:
-        raise KernelError(f"depthwise finds no place for a kernel of {side} in images of {height} × {width}; pad them.")
+        raise KernelError(
+            f"depthwise finds no place for a kernel of {side} in images of {height} × {width}; pad "
+            "them."
+        )
     if bias is not None and tuple(bias.shape) != (channels,):
-        raise KernelError(f"depthwise takes a bias for each of {channels} channels, not {tuple(bias.shape)}.")
+        raise KernelError(
+            f"depthwise takes a bias for each of {channels} channels, not {tuple(bias.shape)}."
+        )
     if residual is not None and tuple(residual.shape) != shape:
-        raise KernelError(f"depthwise adds a residual of {shape}, the shape of its answer, not {tuple(residual.shape)}.")
+        raise KernelError(
+            f"depthwise adds a residual of {shape}, the shape of its answer, not "
+            f"{tuple(residual.shape)}."
+        )
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
 
 
 def problem(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, stride: int, padding: int, activation: str
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    stride: int,
+    padding: int,
+    activation: str,
 ) -> str:
     """What decides the tile: about how many images, their size, the reach, and what follows."""
     batch, channels, height, width = x.shape
@@ -109,7 +152,9 @@ def plan(
     *,
     tile: Tile | None = None,
 ) -> Launch:
-    """A block for a rectangle of pixels of some channels, a lane for two channels of some whole lines of it."""
+    """A block for a rectangle of pixels of some channels, a lane for two channels of some whole
+    lines of it.
+    """
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
     kind = type_of(x, weight, bias, residual)
@@ -117,7 +162,13 @@ def plan(
     one_of("a stride of", stride, STRIDES)
     if channels % 8:
         raise DeclinedError(f"it takes channels in eights, not {channels}")
-    cut = cut_by("depthwise", TILES, tile, problem(x, weight, bias, residual, stride, padding, activation), out.device)
+    cut = cut_by(
+        "depthwise",
+        TILES,
+        tile,
+        problem(x, weight, bias, residual, stride, padding, activation),
+        out.device,
+    )
     parts = batch * -(-channels // cut["channels"])
     return Launch(
         kernel="depthwise",
@@ -129,9 +180,14 @@ def plan(
             aligned(x.contiguous(memory_format=torch.channels_last)),
             weight.contiguous(),
             None if bias is None else aligned(bias.contiguous()),
-            None if residual is None else aligned(residual.contiguous(memory_format=torch.channels_last)),
+            None
+            if residual is None
+            else aligned(residual.contiguous(memory_format=torch.channels_last)),
             out,
-            *(np.int32(one) for one in (channels, height, width, out.shape[2], out.shape[3], padding)),
+            *(
+                np.int32(one)
+                for one in (channels, height, width, out.shape[2], out.shape[3], padding)
+            ),
         ),
     )
 
@@ -141,17 +197,27 @@ def _threads(tile: Tile) -> int:
 
 
 def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
-    """Of `Depthwise::Tile` in the source: the pixels that a tile looks at, and the weights in fp32 with a wider pitch."""
+    """Of `Depthwise::Tile` in the source: the pixels that a tile looks at, and the weights in fp32
+    with a wider pitch.
+    """
     across, down = ((tile[one] - 1) * stride + side for one in ("width", "height"))
     plain = across * down * tile["channels"] * 2 + side**2 * (tile["channels"] + 2) * 4
     return -(-plain // 16) * 16
 
 
 def _is_sound(tile: Tile) -> bool:
-    """Whole warps and not too many, sums that fit a lane's registers, and pixels that fit a block at the widest reach."""
-    has_threads = tile["height"] % tile["lines"] == 0 and _LEAST_THREADS <= _threads(tile) <= _MOST_THREADS
+    """Whole warps and not too many, sums that fit a lane's registers, and pixels that fit a block
+    at the widest reach.
+    """
+    has_threads = (
+        tile["height"] % tile["lines"] == 0 and _LEAST_THREADS <= _threads(tile) <= _MOST_THREADS
+    )
     has_registers = tile["lines"] * tile["width"] <= _MOST_PIXELS
-    return has_threads and has_registers and _shared_bytes(tile, max(SIDES), max(STRIDES)) + RESERVED_BYTES <= SHARED_BYTES
+    return (
+        has_threads
+        and has_registers
+        and _shared_bytes(tile, max(SIDES), max(STRIDES)) + RESERVED_BYTES <= SHARED_BYTES
+    )
 
 
 TILES = Tiles(
@@ -168,7 +234,10 @@ TILES = Tiles(
 
 KERNEL = Kernel(
     name="depthwise",
-    schema="(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int stride, int padding, str activation) -> Tensor",
+    schema=(
+        "(Tensor x, Tensor weight, Tensor? bias, Tensor? residual, int stride, int padding, str "
+        "activation) -> Tensor"
+    ),
     compose=compose,
     empty=empty,
     plan=plan,

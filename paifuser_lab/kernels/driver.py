@@ -52,4 +52,7 @@ def check_driver() -> None:
     version = cuda_version()
     if version is not None and version[0] < LEAST:
         known = ".".join(map(str, version))
-        raise KernelError(f"the NVIDIA driver knows CUDA {known}, and CuPy needs {LEAST} or later; update the driver.")
+        raise KernelError(
+            f"the NVIDIA driver knows CUDA {known}, and CuPy needs {LEAST} or later; update the "
+            "driver."
+        )

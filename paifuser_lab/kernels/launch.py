@@ -26,7 +26,9 @@ class DeclinedError(KernelError):
 
 @dataclass(frozen=True)
 class Launch:
-    """One call of one kernel. Tensors travel as addresses; a number as the 32 bits that the kernel declares."""
+    """One call of one kernel. Tensors travel as addresses; a number as the 32 bits that the kernel
+    declares.
+    """
 
     kernel: str  # the stem of its source
     entry: str  # the template with its arguments: depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>
@@ -92,7 +94,9 @@ def one_of(name: str, value: int, choices: tuple[int, ...]) -> None:
 def grid_of(x: int, y: int, z: int) -> Size:
     """A grid of blocks, declined where the hardware cannot count them along an axis."""
     if y > MOST_ACROSS or z > MOST_ACROSS:
-        raise DeclinedError(f"a grid of {x} × {y} × {z} blocks is past {MOST_ACROSS:,} along an axis")
+        raise DeclinedError(
+            f"a grid of {x} × {y} × {z} blocks is past {MOST_ACROSS:,} along an axis"
+        )
     return countable(x), y, z
 
 

@@ -1,4 +1,6 @@
-"""The one door to NVIDIA's run-time compiler: CUDA C++ in, machine code out. Needs neither a GPU nor a driver."""
+"""The one door to NVIDIA's run-time compiler: CUDA C++ in, machine code out. Needs neither a GPU
+nor a driver.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,23 @@ def nvrtc() -> Nvrtc:
         except (OSError, AttributeError) as error:
             tried.append(first_line(error))
     wanted = driver.packages()
-    missing = MissingExtraError(wanted.compiler, extra=wanted.compiler_extra, needed_for="Compiling a CUDA kernel")
-    raise KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall {wanted.compiler}.") if tried else missing
+    missing = MissingExtraError(
+        wanted.compiler, extra=wanted.compiler_extra, needed_for="Compiling a CUDA kernel"
+    )
+    raise (
+        KernelError(f"NVRTC was found and does not load: {tried[0]}; reinstall {wanted.compiler}.")
+        if tried
+        else missing
+    )
 
 
 def load(library: Path) -> Nvrtc:
-    """The compiler in a library, its other half loaded first: NVRTC 13.0 looks for that on the system's path alone."""
-    beside = library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()  # never of the current folder
+    """The compiler in a library, its other half loaded first: NVRTC 13.0 looks for that on the
+    system's path alone.
+    """
+    beside = (
+        library.parent.glob("libnvrtc-builtins.so*") if library.is_absolute() else ()
+    )  # never of the current folder
     for builtins in sorted(beside):
         ctypes.CDLL(str(builtins))
     return Nvrtc(ctypes.CDLL(str(library)))
@@ -67,13 +79,22 @@ class Nvrtc:
         self._check(self._library.nvrtcGetSupportedArchs(found))
         return tuple(found)
 
-    def compile(self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]) -> Compiled:
-        """Machine code of one entry of a source, a template's arguments filled in: `depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>`."""
+    def compile(
+        self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]
+    ) -> Compiled:
+        """Machine code of one entry of a source, a template's arguments filled in:
+        `depthwise<bfloat16, 3, 1, RELU, 8, 8, 64, 1>`.
+        """
         program = ctypes.c_void_p()
         names, texts = _strings(headers), _strings(headers.values())
         self._check(
             self._library.nvrtcCreateProgram(
-                ctypes.byref(program), source.encode(), entry.split("<")[0].encode() + b".cu", len(headers), texts, names
+                ctypes.byref(program),
+                source.encode(),
+                entry.split("<")[0].encode() + b".cu",
+                len(headers),
+                texts,
+                names,
             )
         )
         try:
@@ -81,9 +102,14 @@ class Nvrtc:
             code = self._compile(program, len(flags), _strings(flags))
             log = self._text(program, "ProgramLog")
             if code:
-                raise KernelError(f"{entry} does not compile ({self._said(code)}): {_first_error(log)}; see kernels/README.md.")
+                raise KernelError(
+                    f"{entry} does not compile ({self._said(code)}): {_first_error(log)}; see "
+                    "kernels/README.md."
+                )
             lowered = ctypes.c_char_p()
-            self._check(self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered)))
+            self._check(
+                self._library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered))
+            )
             return Compiled(self._bytes(program, "CUBIN"), (lowered.value or b"").decode(), log)
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
@@ -113,7 +139,9 @@ def _packages() -> list[str]:
     An older driver may not load what a newer NVRTC compiles.
     """
     fitting = driver.packages().compiler
-    return sorted((one.compiler for one in driver.PACKAGES.values()), key=lambda name: (name != fitting, name))
+    return sorted(
+        (one.compiler for one in driver.PACKAGES.values()), key=lambda name: (name != fitting, name)
+    )
 
 
 def _places() -> Iterator[str]:
@@ -122,7 +150,11 @@ def _places() -> Iterator[str]:
             found = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
         except PackageNotFoundError:
             continue
-        whole = [str(file.locate()) for file in found if "builtins" not in file.name and ".alt." not in file.name]
+        whole = [
+            str(file.locate())
+            for file in found
+            if "builtins" not in file.name and ".alt." not in file.name
+        ]
         yield from (path for path in whole if Path(path).exists())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):

@@ -1,7 +1,9 @@
-"""Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and a fallback. Stands on torch.library.
+"""Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and a
+fallback. Stands on torch.library.
 
-`Library.define` and `impl` cost a quarter of what `custom_op` does at each call. The backward pass recomputes the operator in
-torch and differentiates that: correct for every input, twice if asked, and no faster than it was.
+`Library.define` and `impl` cost a quarter of what `custom_op` does at each call. The backward pass
+recomputes the operator in torch and differentiates that: correct for every input, twice if asked,
+and no faster than it was.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def register(kernel: Kernel) -> None:
         _library.impl(kernel.name, _implementation(kernel), key)  # type: ignore[no-untyped-call]
     qualified = f"{NAMESPACE}::{kernel.name}"
     torch.library.register_fake(qualified, _room(kernel), lib=_library)
-    register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(_arithmetic(kernel))
+    register_flop_formula(getattr(getattr(torch.ops, NAMESPACE), kernel.name), get_raw=True)(
+        _arithmetic(kernel)
+    )
     backward, keep = _by_recomputing(kernel) if kernel.is_differentiable else _by_refusing(kernel)
     torch.library.register_autograd(qualified, backward, setup_context=keep, lib=_library)
 
@@ -77,7 +81,10 @@ def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
         if isinstance(one, Tensor):
             places.setdefault(one.device, []).append(argument.name)
     found = ", ".join(f"{_together(names)} on {device}" for device, names in places.items())
-    return f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with .to(device)."
+    return (
+        f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with "
+        ".to(device)."
+    )
 
 
 def _together(names: list[str]) -> str:
@@ -89,8 +96,14 @@ def _arithmetic(kernel: Kernel) -> Callable[..., int]:
     """As much as that of which it is composed, for torch's counter, which would count nothing."""
 
     def formula(*inputs: Any, out_val: Any = None, **options: Any) -> int:
-        with _disable_current_modes(), torch.no_grad(), counter() as counted:  # what else counts or looks on is not to see it
-            kernel.compose(*pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs))
+        with (
+            _disable_current_modes(),
+            torch.no_grad(),
+            counter() as counted,
+        ):  # what else counts or looks on is not to see it
+            kernel.compose(
+                *pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs)
+            )
         return int(counted.get_total_flops())
 
     return formula
@@ -99,7 +112,9 @@ def _arithmetic(kernel: Kernel) -> Callable[..., int]:
 def _say_once(name: str, reason: str) -> None:
     if (name, reason) not in _told:
         _told.add((name, reason))
-        warnings.warn(f"{name} runs in torch, not in its CUDA kernel: {reason.rstrip('.')}.", stacklevel=3)
+        warnings.warn(
+            f"{name} runs in torch, not in its CUDA kernel: {reason.rstrip('.')}.", stacklevel=3
+        )
 
 
 def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
@@ -110,7 +125,8 @@ def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None
 
     def backward(ctx: Any, gradient: Tensor) -> None:
         raise KernelError(
-            f"{kernel.name} computes on whole numbers, which have no gradient; train the layer before it is quantized."
+            f"{kernel.name} computes on whole numbers, which have no gradient; train the layer "
+            "before it is quantized."
         )
 
     return backward, keep
@@ -128,13 +144,17 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
         inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
         differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
-        found = dict(zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True))
+        found = dict(
+            zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True)
+        )
         return tuple(found.get(index) for index in range(len(inputs)))
 
     return backward, keep
 
 
-def _gradients(compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor) -> tuple[Tensor, ...]:
+def _gradients(
+    compose: Callable[..., Tensor], inputs: list[Any], wanted: list[int], gradient: Tensor
+) -> tuple[Tensor, ...]:
     """The gradients in the wanted inputs, as plain numbers."""
     inputs = [one.detach() if isinstance(one, Tensor) else one for one in inputs]
     with torch.enable_grad():
@@ -155,4 +175,6 @@ def _gradients_with_graph(
     for index in wanted:
         inputs[index] = inputs[index].view_as(inputs[index])
     with sdpa_kernel(SDPBackend.MATH):
-        return torch.autograd.grad(compose(*inputs), [inputs[index] for index in wanted], gradient, create_graph=True)
+        return torch.autograd.grad(
+            compose(*inputs), [inputs[index] for index in wanted], gradient, create_graph=True
+        )

@@ -1,10 +1,12 @@
-"""A linear layer, or a 1×1 convolution, on whole numbers of eight bits, with its bias, residual and activation in one pass.
+"""A linear layer, or a 1×1 convolution, on whole numbers of eight bits, with its bias, residual and
+activation in one pass.
 
-Never in memory: the whole sums, which are four times as many bytes as the answer, and all that happens to them until they are
-rounded. The activation comes last, as in `pointwise`.
+Never in memory: the whole sums, which are four times as many bytes as the answer, and all that
+happens to them until they are rounded. The activation comes last, as in `pointwise`.
 
-Floor for 64 images of 56² from 64 to 256 channels with a residual: 12.8 MB in, 51.4 MB of residual, 51.4 MB out, 26.9 µs on an
-H200 at 4.3 TB/s, half of what bf16 needs; 6.6 billion operations, 4 µs where int8 has twice the rate of bf16.
+Floor for 64 images of 56² from 64 to 256 channels with a residual: 12.8 MB in, 51.4 MB of residual,
+51.4 MB out, 26.9 µs on an H200 at 4.3 TB/s, half of what bf16 needs; 6.6 billion operations, 4 µs
+where int8 has twice the rate of bf16.
 """
 
 from __future__ import annotations
@@ -54,13 +56,23 @@ def project_int8(
     into: Steps | torch.dtype = torch.bfloat16,
     activation: str = "none",
 ) -> Tensor:
-    """activation((x - zero) · weightᵀ · scales + bias + residual), as steps or as numbers: `into` says which.
+    """activation((x - zero) · weightᵀ · scales + bias + residual), as steps or as numbers: `into`
+    says which.
 
-    `x` is (…, in) in uint8 or int8, `weight` (out, in) in int8. `scales` are what a product is worth in each column: the scale of x
-    times those of the weight. `sums` of each row of weight spare adding them up where x has a zero point.
+    `x` is (…, in) in uint8 or int8, `weight` (out, in) in int8. `scales` are what a product is
+    worth in each column: the scale of x times those of the weight. `sums` of each row of weight
+    spare adding them up where x has a zero point.
     """
-    rest: dict[str, Any] = {"zero": zero, "sums": sums, "of_residual": of_residual, "into": into, "activation": activation}
-    made: Tensor = torch.ops.paifuser.pointwise_int8(*given_by(x, weight, scales, bias, residual, **rest))
+    rest: dict[str, Any] = {
+        "zero": zero,
+        "sums": sums,
+        "of_residual": of_residual,
+        "into": into,
+        "activation": activation,
+    }
+    made: Tensor = torch.ops.paifuser.pointwise_int8(
+        *given_by(x, weight, scales, bias, residual, **rest)
+    )
     return made
 
 
@@ -84,7 +96,8 @@ def empty(*inputs: Any) -> Tensor:
     x, weight = given.x, given.weight
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise KernelError(
-            f"pointwise_int8 takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and {tuple(weight.shape)}."
+            f"pointwise_int8 takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
+            f"{tuple(weight.shape)}."
         )
     shape = (*x.shape[:-1], weight.shape[0])
     check("pointwise_int8", given, weight.shape[0], shape)
@@ -118,7 +131,9 @@ def plan(out: Tensor, *inputs: Any) -> Launch:
 
 
 def _shared_bytes(wide: int) -> int:
-    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the answer, three numbers a column."""
+    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the answer,
+    three numbers a column.
+    """
     return _STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 16) + 12 * wide
 
 

@@ -1,8 +1,17 @@
-"""Every kernel there is. A new one is one line here, beside its source, its Python half and its test."""
+"""Every kernel there is. A new one is one line here, beside its source, its Python half and its
+test.
+"""
 
 from __future__ import annotations
 
-from . import block_sparse_attention, depthwise, depthwise_int8, pointwise, pointwise_int8, window_attention
+from . import (
+    block_sparse_attention,
+    depthwise,
+    depthwise_int8,
+    pointwise,
+    pointwise_int8,
+    window_attention,
+)
 from .operators import register
 
 KERNELS = {

@@ -1,4 +1,6 @@
-"""What an entry takes of a multiprocessor, as the assembler says, and the time that its instructions alone take."""
+"""What an entry takes of a multiprocessor, as the assembler says, and the time that its
+instructions alone take.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,26 @@ class Resources(BaseModel):
 def resources_in(log: str, entry: str) -> Resources:
     """Read the assembler's lines on an entry in NVRTC's log (`--ptxas-options=-v`)."""
     match = re.search(
-        rf"'{re.escape(entry)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
+        rf"'{re.escape(entry)}'.*?(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes "
+        r"spill loads.*?Used (\d+) registers",
         log,
         re.DOTALL,
     )
     if match is None:
-        raise KernelError(f"NVRTC's log says nothing about {entry}; is this version of NVRTC known?")
+        raise KernelError(
+            f"NVRTC's log says nothing about {entry}; is this version of NVRTC known?"
+        )
     stack, stores, loads, registers = (int(text) for text in match.groups())
     return Resources(registers=registers, spill_bytes=stores + loads, stack_bytes=stack)
 
 
-def issue_bound_ns(instructions: int, warps: int, *, multiprocessors: int, clock_ghz: float) -> float:
-    """The time of one block, on average over a full GPU, when nothing but issuing instructions takes time.
+def issue_bound_ns(
+    instructions: int, warps: int, *, multiprocessors: int, clock_ghz: float
+) -> float:
+    """The time of one block, on average over a full GPU, when nothing but issuing instructions
+    takes time.
 
-    An inference, not yet compared with a measurement: every instruction counted once, no stall, every issue slot used.
+    An inference, not yet compared with a measurement: every instruction counted once, no stall,
+    every issue slot used.
     """
     return instructions * warps / (multiprocessors * ISSUED_PER_CYCLE * clock_ghz)

@@ -1,4 +1,6 @@
-"""Which tile a launch is cut by: the one that is asked for, else the one measured to be best, else the kernel's default."""
+"""Which tile a launch is cut by: the one that is asked for, else the one measured to be best, else
+the kernel's default.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,21 @@ from .tuned import tile_for
 
 
 def cut_by(
-    kernel: str, tiles: Tiles, asked: Tile | None, problem: str, device: torch.device, default: Tile | None = None
+    kernel: str,
+    tiles: Tiles,
+    asked: Tile | None,
+    problem: str,
+    device: torch.device,
+    default: Tile | None = None,
 ) -> Tile:
     """The tile for a problem; one that the source does not take is refused."""
     if asked is None:
         return tile_for(kernel, problem, device) or default or tiles.default
     if asked not in tiles:
-        raise KernelError(f"{kernel} is not cut by {_said(asked)}; it takes {_said_choices(tiles)}, where they go together.")
+        raise KernelError(
+            f"{kernel} is not cut by {_said(asked)}; it takes {_said_choices(tiles)}, where they "
+            "go together."
+        )
     return asked
 
 

@@ -1,4 +1,6 @@
-"""How a kernel cuts its work: named whole numbers that its entry takes as template arguments, and which of them go together."""
+"""How a kernel cuts its work: named whole numbers that its entry takes as template arguments, and
+which of them go together.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from itertools import product
 
 Tile = Mapping[str, int]
 
-# Of a multiprocessor, sm_90 and sm_100. Older ones have less shared memory: a tile that is sound may be too large to load there.
+# Of a multiprocessor, sm_90 and sm_100. Older ones have less shared memory: a tile that is sound
+# may be too large to load there.
 SHARED_BYTES = 228 << 10
 RESERVED_BYTES = 1 << 10  # of those, for each block
 REGISTERS = 1 << 16

@@ -1,4 +1,6 @@
-"""Which tile was measured to be best for a problem on a device: a look into memory, but for the first time; nothing waits for a GPU."""
+"""Which tile was measured to be best for a problem on a device: a look into memory, but for the
+first time; nothing waits for a GPU.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,16 @@ from .tuning.store import Measured, measured_on
 
 
 def tile_for(kernel_name: str, problem: str, device: torch.device) -> Tile | None:
-    """The tile that was measured to be best, or None where nothing was measured, or the source no longer takes it."""
+    """The tile that was measured to be best, or None where nothing was measured, or the source no
+    longer takes it.
+    """
     if device.type != "cuda":
         return None
-    return _tile(kernel_name, problem, _name(torch.cuda.current_device() if device.index is None else device.index))
+    return _tile(
+        kernel_name,
+        problem,
+        _name(torch.cuda.current_device() if device.index is None else device.index),
+    )
 
 
 def forget() -> None:

@@ -1,10 +1,14 @@
-"""Window attention (Swin): everything between the qkv projection and the output projection, in one pass over memory.
+"""Window attention (Swin): everything between the qkv projection and the output projection, in one
+pass over memory.
 
-Fused: cyclic shift, partition into windows, scaled products, relative position bias, shift mask, softmax, the sum of values,
-and the way back. Never in memory: the shifted image, the windows, the scores, the expanded bias, the mask.
+Fused: cyclic shift, partition into windows, scaled products, relative position bias, shift mask,
+softmax, the sum of values, and the way back. Never in memory: the shifted image, the windows, the
+scores, the expanded bias, the mask.
 
-Floor for a window of 49 tokens and a head of 32 in 16 bits: 3 × 3,136 bytes in, 3,136 out, which an H200 moves in 2.9 ns at
-4.3 TB/s; 307,328 operations, 0.4 ns at 790 TFLOP/s. It is bound by the instructions it issues: see kernels/README.md.
+Floor for a window of 49 tokens and a head of 32 in 16 bits: 3 × 3,136 bytes in, 3,136 out, which an
+H200 moves in 2.9 ns at
+4.3 TB/s; 307,328 operations, 0.4 ns at 790 TFLOP/s. It is bound by the instructions it issues: see
+kernels/README.md.
 """
 
 from __future__ import annotations
@@ -26,12 +30,17 @@ _MASKED = -100.0  # what Swin adds to the score of two tokens that only the shif
 
 
 def attend_windows(
-    qkv: Tensor, bias: Tensor, *, window: int, shift: tuple[int, int] = (0, 0), scale: float | None = None
+    qkv: Tensor,
+    bias: Tensor,
+    *,
+    window: int,
+    shift: tuple[int, int] = (0, 0),
+    scale: float | None = None,
 ) -> Tensor:
     """Attention within windows of an image.
 
-    `qkv` is (batch, height, width, 3, heads, numbers), in image order; `bias` is (heads, (2·window - 1)²), Swin's table turned
-    over; the answer is (batch, height, width, heads · numbers).
+    `qkv` is (batch, height, width, 3, heads, numbers), in image order; `bias` is (heads, (2·window
+    - 1)²), Swin's table turned over; the answer is (batch, height, width, heads · numbers).
     """
     made: Tensor = torch.ops.paifuser.window_attention(
         qkv, bias, window, shift, qkv.shape[-1] ** -0.5 if scale is None else scale
@@ -44,12 +53,21 @@ def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scal
     query, key, value = cut(qkv, window, shift)
     added = bias[:, distances(window, bias.device)].to(qkv.dtype)[None]
     if any(shift):
-        added = (added + mask(qkv.shape[1], qkv.shape[2], window, shift, added)).repeat(len(qkv), 1, 1, 1)
-    return join(F.scaled_dot_product_attention(query, key, value, attn_mask=added, scale=scale), qkv, window, shift)
+        added = (added + mask(qkv.shape[1], qkv.shape[2], window, shift, added)).repeat(
+            len(qkv), 1, 1, 1
+        )
+    return join(
+        F.scaled_dot_product_attention(query, key, value, attn_mask=added, scale=scale),
+        qkv,
+        window,
+        shift,
+    )
 
 
 def cut(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of each window of the shifted image: (windows, heads, tokens, numbers)."""
+    """Queries, keys and values of each window of the shifted image: (windows, heads, tokens,
+    numbers).
+    """
     _, height, width, _, heads, size = qkv.shape
     shifted = torch.roll(qkv, (-shift[0], -shift[1]), dims=(1, 2)) if any(shift) else qkv
     parts = shifted.reshape(-1, height // window, window, width // window, window, 3, heads, size)
@@ -60,7 +78,9 @@ def cut(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tenso
 def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Tensor:
     """The image that windows were cut from, each of its tokens where it was."""
     batch, height, width, _, heads, size = qkv.shape
-    image = mixed.reshape(batch, height // window, width // window, heads, window, window, size).permute(0, 1, 4, 2, 5, 3, 6)
+    image = mixed.reshape(
+        batch, height // window, width // window, heads, window, window, size
+    ).permute(0, 1, 4, 2, 5, 3, 6)
     image = image.reshape(batch, height, width, heads * size)
     return torch.roll(image, tuple(shift), dims=(1, 2)) if any(shift) else image
 
@@ -69,27 +89,41 @@ def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale:
     """Room for the answer, once the inputs are found to fit together."""
     if qkv.dim() != 6 or qkv.shape[3] != 3:
         raise KernelError(
-            f"window_attention takes qkv as (batch, height, width, 3, heads, numbers), not {tuple(qkv.shape)}; "
+            "window_attention takes qkv as (batch, height, width, 3, heads, numbers), not "
+            f"{tuple(qkv.shape)}; "
             "reshape what the projection gives."
         )
     batch, height, width, _, heads, size = qkv.shape
     if window < 1 or height % window or width % window:
-        raise KernelError(f"window_attention cannot cut an image of {height} × {width} into windows of {window}; pad it first.")
+        raise KernelError(
+            f"window_attention cannot cut an image of {height} × {width} into windows of {window}; "
+            "pad it first."
+        )
     if tuple(bias.shape) != (heads, (2 * window - 1) ** 2):
         raise KernelError(
-            f"window_attention takes a bias of {heads} heads × {(2 * window - 1) ** 2} distances, not {tuple(bias.shape)}."
+            f"window_attention takes a bias of {heads} heads × {(2 * window - 1) ** 2} distances, "
+            f"not {tuple(bias.shape)}."
         )
     if len(shift) != 2 or not all(0 <= one < window for one in shift):
-        raise KernelError(f"window_attention takes two shifts from 0 to {window - 1}, down and right, not {tuple(shift)}.")
+        raise KernelError(
+            f"window_attention takes two shifts from 0 to {window - 1}, down and right, not "
+            f"{tuple(shift)}."
+        )
     return qkv.new_empty((batch, height, width, heads * size))
 
 
 def problem(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> str:
-    """What decides the tile: about how many windows and heads there are, their sizes, and whether some windows are cut."""
+    """What decides the tile: about how many windows and heads there are, their sizes, and whether
+    some windows are cut.
+    """
     batch, height, width, _, heads, size = qkv.shape
     count = batch * (height // window) * (width // window) * heads
     return told(
-        TYPES.get(qkv.dtype), f"windows={about(count)}", f"window={window}", f"size={size}", "shifted" if any(shift) else None
+        TYPES.get(qkv.dtype),
+        f"windows={about(count)}",
+        f"window={window}",
+        f"size={size}",
+        "shifted" if any(shift) else None,
     )
 
 
@@ -109,7 +143,9 @@ def plan(
     one_of("a window of", window, WINDOWS)
     one_of("a head of", size, HEADS)
     countable(batch * height * width)
-    cut = cut_by("window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device)
+    cut = cut_by(
+        "window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device
+    )
     warps = -(-(window**2) // (16 * cut["slabs"]))
     return Launch(
         kernel="window_attention",
@@ -128,23 +164,38 @@ def plan(
 
 
 def _shared_bytes(rows: int, window: int, size: int) -> int:
-    """Of `Window::Tile` in the source: queries, keys and values with a wider pitch, three numbers a token, the bias."""
+    """Of `Window::Tile` in the source: queries, keys and values with a wider pitch, three numbers a
+    token, the bias.
+    """
     plain = 3 * rows * (size + 8) * 2 + 3 * rows * 4 + (2 * window - 1) ** 2 * 4
     return -(-plain // 16) * 16
 
 
 def distances(window: int, device: torch.device) -> Tensor:
-    """Where each pair of tokens finds its bias: by how far down and how far right the one lies of the other."""
+    """Where each pair of tokens finds its bias: by how far down and how far right the one lies of
+    the other.
+    """
     index = torch.arange(window**2, device=device)
     down, right = index // window, index % window
-    return (down[:, None] - down + window - 1) * (2 * window - 1) + right[:, None] - right + window - 1
+    return (
+        (down[:, None] - down + window - 1) * (2 * window - 1) + right[:, None] - right + window - 1
+    )
 
 
 def mask(height: int, width: int, window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
-    """For each window of an image, what is added to the scores of tokens that come from opposite edges."""
-    pieces = [_piece(length, window, by, like.device) for length, by in zip((height, width), shift, strict=True)]
+    """For each window of an image, what is added to the scores of tokens that come from opposite
+    edges.
+    """
+    pieces = [
+        _piece(length, window, by, like.device)
+        for length, by in zip((height, width), shift, strict=True)
+    ]
     image = pieces[0][:, None] * 3 + pieces[1]
-    tokens = image.reshape(height // window, window, width // window, window).transpose(1, 2).reshape(-1, 1, window**2)
+    tokens = (
+        image.reshape(height // window, window, width // window, window)
+        .transpose(1, 2)
+        .reshape(-1, 1, window**2)
+    )
     return (tokens[..., None] != tokens[..., None, :]).to(like.dtype) * _MASKED
 
 
@@ -160,7 +211,9 @@ TILES = Tiles(
         "warps": (0, 24, 32, 40),  # that a multiprocessor keeps registers for, if any are asked for
     },
     default={"slabs": 1, "late": 0, "warps": 0},
-    is_sound=lambda tile: tile["slabs"] * tile["warps"] <= 48,  # a slab takes some 40 registers of a lane
+    is_sound=lambda tile: (
+        tile["slabs"] * tile["warps"] <= 48
+    ),  # a slab takes some 40 registers of a lane
 )
 
 KERNEL = Kernel(

@@ -1,7 +1,8 @@
 """The machine: what it is, what it can do at most, and how many threads run.
 
-`machine` describes it (`lab.hardware()`), `host` reads the system, `ceilings` measures peak rates, `datasheets` has the published
-figures of devices that are not here, `threads` sets torch's number of threads.
+`machine` describes it (`lab.hardware()`), `host` reads the system, `ceilings` measures peak rates,
+`datasheets` has the published figures of devices that are not here, `threads` sets torch's number
+of threads.
 """
 
 from __future__ import annotations

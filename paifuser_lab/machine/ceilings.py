@@ -1,7 +1,9 @@
-"""What this machine reaches at best: square products and large copies, timed on the CPU and on CUDA devices.
+"""What this machine reaches at best: square products and large copies, timed on the CPU and on CUDA
+devices.
 
-Every rate is checked for neighbours: how far its repetitions lie apart, whether its threads had their cores, what other
-processes used meanwhile, and whether more threads reach as many times more as they should. Stands on torch and psutil.
+Every rate is checked for neighbours: how far its repetitions lie apart, whether its threads had
+their cores, what other processes used meanwhile, and whether more threads reach as many times more
+as they should. Stands on torch and psutil.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from .host import CoreUse, core_use, others_share
 from .threads import threads
 
 ENOUGH_S = 0.1  # a figure is the best of repetitions that take this long together
-LONG_S = 0.015  # a product that takes this long is large enough; less, and a neighbour's time slice ends the growth too early
+# a product that takes this long is large enough; less, and a neighbour's time slice ends the growth
+# too early
+LONG_S = 0.015
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 MEBIBYTE = 1 << 20
 
@@ -32,7 +36,11 @@ LEAST_CORES = 0.8  # CPU time over wall time, for each thread
 MOST_OTHERS = 0.15  # of the cores' time
 LEAST_GAIN, MOST_GAIN = 0.4, 1.3  # of a further thread; all-core clock rates cost at most half
 LEAST_COPY = 0.9  # one thread alone may fill the memory's bandwidth
-IN_PART = ("bf16_gflops", "fp16_gflops", "int8_gops")  # torch computes some of them with one thread, whatever it is given
+IN_PART = (
+    "bf16_gflops",
+    "fp16_gflops",
+    "int8_gops",
+)  # torch computes some of them with one thread, whatever it is given
 ONE_THREAD = 0.05
 
 Clock = Callable[[Callable[[], object]], float]  # runs something once, gives the seconds it took
@@ -40,7 +48,9 @@ Build = Callable[[int, torch.device], Callable[[], object]]  # prepares a square
 
 
 class Timing(NamedTuple):
-    """Some repetitions of one run, in seconds: the fastest, the middle one, all together, and the process' CPU time."""
+    """Some repetitions of one run, in seconds: the fastest, the middle one, all together, and the
+    process' CPU time.
+    """
 
     fastest_s: float
     middle_s: float
@@ -56,7 +66,9 @@ class Rate(NamedTuple):
 
 
 def with_ratio_warnings(ceilings: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
-    """The ceilings, the first of which is one thread's, with a warning where more threads give too little or too much."""
+    """The ceilings, the first of which is one thread's, with a warning where more threads give too
+    little or too much.
+    """
     one, *more = ceilings
     judged: list[Ceiling] = []
     on_one: list[str] = []
@@ -68,12 +80,18 @@ def with_ratio_warnings(ceilings: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
 
 
 def _ratio_warnings(one: Ceiling, many: Ceiling) -> tuple[list[str], list[str]]:
-    """What is wrong with the rates of more threads, too low beside one thread's, and with one thread's, too low beside them."""
+    """What is wrong with the rates of more threads, too low beside one thread's, and with one
+    thread's, too low beside them.
+    """
     times = many.threads / one.threads
     low, high = [], []
     for name in RATES:
         alone, together = getattr(one, name), getattr(many, name)
-        if not alone or not together or (name in IN_PART and abs(together / alone - 1) < ONE_THREAD):
+        if (
+            not alone
+            or not together
+            or (name in IN_PART and abs(together / alone - 1) < ONE_THREAD)
+        ):
             continue
         ratio = together / alone
         least = LEAST_COPY if name == "bandwidth_gbs" else 1 + LEAST_GAIN * (times - 1)
@@ -94,7 +112,9 @@ def _format(name: str) -> str:
 
 
 def _timing_warnings(name: str, timing: Timing, count: int | None) -> list[str]:
-    """What the repetitions tell of a neighbour; `count` threads should have had a core each, None where no core computes."""
+    """What the repetitions tell of a neighbour; `count` threads should have had a core each, None
+    where no core computes.
+    """
     if timing.wall_s < ENOUGH_TO_JUDGE_S:
         return []
     found, spread = [], timing.middle_s / timing.fastest_s
@@ -110,13 +130,22 @@ def _timing_warnings(name: str, timing: Timing, count: int | None) -> list[str]:
 def _others_warnings(before: CoreUse, after: CoreUse) -> list[str]:
     share = others_share(before, after)
     is_long_enough = after.wall_s - before.wall_s >= ENOUGH_TO_JUDGE_S
-    return [f"other processes had {share:.0%} of the cores"] if is_long_enough and share > MOST_OTHERS else []
+    return (
+        [f"other processes had {share:.0%} of the cores"]
+        if is_long_enough and share > MOST_OTHERS
+        else []
+    )
 
 
 def cpu_ceiling(count: int, facts: Hardware) -> Ceiling:
     """What the CPU reaches with so many threads."""
-    # A copy well past the last cache: eight times what one core sees of it, since servers have several.
-    copy_bytes = min(max(128 * MEBIBYTE, 8 * facts.caches_bytes.get("L3", 0)), 512 * MEBIBYTE, facts.memory_bytes // 8)
+    # A copy well past the last cache: eight times what one core sees of it, since servers have
+    # several.
+    copy_bytes = min(
+        max(128 * MEBIBYTE, 8 * facts.caches_bytes.get("L3", 0)),
+        512 * MEBIBYTE,
+        facts.memory_bytes // 8,
+    )
     with threads(count):
         before = core_use()
         ceiling = _ceiling(torch.device("cpu"), _wall_clock, count=count, copy_bytes=copy_bytes)
@@ -134,19 +163,27 @@ def _ceiling(device: torch.device, clock: Clock, *, count: int, copy_bytes: int)
     with torch.inference_mode(), torch.autocast(device.type, enabled=False), _true_fp32():
         rates = {name: _best_rate(build, device, clock) for name, build in builds.items()}
         if rates["fp32_gflops"] is None:
-            raise MeasureError(f"torch cannot multiply fp32 matrices on {device}; is this torch built for it?")
+            raise MeasureError(
+                f"torch cannot multiply fp32 matrices on {device}; is this torch built for it?"
+            )
         rates["bandwidth_gbs"] = _bandwidth(copy_bytes, device, clock)
     known = {name: rate for name, rate in rates.items() if rate is not None}
     cores = count if device.type == "cpu" else None
-    warnings = [text for name, rate in known.items() for text in _timing_warnings(name, rate.timing, cores)]
+    warnings = [
+        text for name, rate in known.items() for text in _timing_warnings(name, rate.timing, cores)
+    ]
     values = {name: rate.value for name, rate in known.items()}
     return Ceiling.model_validate({"threads": count, **values, "warnings": warnings})
 
 
 @contextmanager
 def _true_fp32() -> Iterator[None]:
-    """No TF32 or bf16 in fp32's place; by backend, as get_float32_matmul_precision raises where a user chose by backend."""
-    products = (getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn))
+    """No TF32 or bf16 in fp32's place; by backend, as get_float32_matmul_precision raises where a
+    user chose by backend.
+    """
+    products = (
+        getattr(backend, "matmul", None) for backend in (torch.backends.cuda, torch.backends.mkldnn)
+    )
     backends: list[Any] = [product for product in products if hasattr(product, "fp32_precision")]
     before = [backend.fp32_precision for backend in backends]
     try:
@@ -159,12 +196,17 @@ def _true_fp32() -> Iterator[None]:
 
 
 def _best_rate(build: Build, device: torch.device, clock: Clock) -> Rate | None:
-    """Billions of operations a second, best of sizes that grow until a product takes long; None where torch cannot do it."""
+    """Billions of operations a second, best of sizes that grow until a product takes long; None
+    where torch cannot do it.
+    """
     best: Rate | None = None
     for size in SIZES:
         try:
             timing = _time(build(size, device), clock)
-        except (RuntimeError, AttributeError):  # NotImplementedError and running out of memory are RuntimeErrors
+        except (
+            RuntimeError,
+            AttributeError,
+        ):  # NotImplementedError and running out of memory are RuntimeErrors
             break
         value = 2 * size**3 / timing.fastest_s / 1e9
         best = Rate(value, timing) if best is None or value > best.value else best
@@ -174,7 +216,9 @@ def _best_rate(build: Build, device: torch.device, clock: Clock) -> Rate | None:
 
 
 def _time(run: Callable[[], object], clock: Clock) -> Timing:
-    """Neighbours on the cores only ever slow a run down, so the fastest of several is the truest."""
+    """Neighbours on the cores only ever slow a run down, so the fastest of several is the
+    truest.
+    """
     run()
     cpu, times = time.process_time(), [clock(run)]
     while len(times) < 3 or (sum(times) < ENOUGH_S and len(times) < 20):
@@ -190,20 +234,32 @@ def _wall_clock(run: Callable[[], object]) -> float:
 
 
 def _product(dtype: torch.dtype) -> Build:
-    """A linear layer's product; with its weight the other way round, emulated precisions are ten times slower."""
+    """A linear layer's product; with its weight the other way round, emulated precisions are ten
+    times slower.
+    """
 
     def build(size: int, device: torch.device) -> Callable[[], object]:
-        chance = torch.Generator(device).manual_seed(0)  # its own: the user's random numbers stay as they were
-        left, right = (torch.randn(size, size, generator=chance, device=device, dtype=torch.float32).to(dtype) for _ in range(2))
+        chance = torch.Generator(device).manual_seed(
+            0
+        )  # its own: the user's random numbers stay as they were
+        left, right = (
+            torch.randn(size, size, generator=chance, device=device, dtype=torch.float32).to(dtype)
+            for _ in range(2)
+        )
         return lambda: torch.nn.functional.linear(left, right)
 
     return build
 
 
 def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
-    """oneDNN's int8 where there is one (on AVX2 sixty times torch._int_mm, which is a plain loop there), else torch._int_mm."""
+    """oneDNN's int8 where there is one (on AVX2 sixty times torch._int_mm, which is a plain loop
+    there), else torch._int_mm.
+    """
     chance = torch.Generator(device).manual_seed(0)
-    left, right = (torch.randint(0, 9, (size, size), generator=chance, device=device, dtype=torch.int8) for _ in range(2))
+    left, right = (
+        torch.randint(0, 9, (size, size), generator=chance, device=device, dtype=torch.int8)
+        for _ in range(2)
+    )
     if device.type == "cpu":
         with suppress(RuntimeError, AttributeError):
             return _onednn_product(left.to(torch.uint8), right)
@@ -211,7 +267,9 @@ def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
 
 
 def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], object]:
-    """The operator that inductor puts into int8 models; run once here, so that a CPU without it is known."""
+    """The operator that inductor puts into int8 models; run once here, so that a CPU without it is
+    known.
+    """
     onednn = torch.ops.onednn
     packed = onednn.qlinear_prepack(right, list(left.shape))
     scales, zeros = (
@@ -220,7 +278,9 @@ def _onednn_product(left: torch.Tensor, right: torch.Tensor) -> Callable[[], obj
     )
 
     def run() -> object:
-        return onednn.qlinear_pointwise(left, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], "")
+        return onednn.qlinear_pointwise(
+            left, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
 
     run()
     return run
@@ -239,11 +299,19 @@ def _bandwidth(copy_bytes: int, device: torch.device, clock: Clock) -> Rate:
 
 def cuda_names(cuda: Any = torch.cuda) -> tuple[str, ...]:
     """The CUDA devices that torch sees, by name; none without CUDA."""
-    return tuple(cuda.get_device_name(index) for index in range(cuda.device_count())) if cuda.is_available() else ()
+    return (
+        tuple(cuda.get_device_name(index) for index in range(cuda.device_count()))
+        if cuda.is_available()
+        else ()
+    )
 
 
-def cuda_accelerators(names: tuple[str, ...], cuda: Any = torch.cuda) -> tuple[tuple[Accelerator, ...], str]:
-    """The devices, and a word on those that this torch cannot use; cards of one name are measured once."""
+def cuda_accelerators(
+    names: tuple[str, ...], cuda: Any = torch.cuda
+) -> tuple[tuple[Accelerator, ...], str]:
+    """The devices, and a word on those that this torch cannot use; cards of one name are measured
+    once.
+    """
     found: dict[str, Accelerator] = {}
     failures: dict[str, str] = {}
     for index, name in enumerate(names):
@@ -268,7 +336,9 @@ def _accelerator(index: int, device: torch.device, cuda: Any = torch.cuda) -> Ac
         return float(start.elapsed_time(end)) / 1e3
 
     with cuda.device(index):
-        ceiling = _ceiling(device, clock, count=1, copy_bytes=min(512 * MEBIBYTE, facts.total_memory // 8))
+        ceiling = _ceiling(
+            device, clock, count=1, copy_bytes=min(512 * MEBIBYTE, facts.total_memory // 8)
+        )
         cuda.empty_cache()
     return Accelerator(
         name=facts.name,

@@ -1,9 +1,10 @@
-"""Facts about this machine's CPU: name, instruction sets, cores, caches, memory, and who uses its cores.
+"""Facts about this machine's CPU: name, instruction sets, cores, caches, memory, and who uses its
+cores.
 
 Stands on psutil and torch.cpu.
 
-psutil knows neither control groups (a container's share of the machine) nor caches and instruction sets: those are read here.
-`root` is the file system's, or a test's folder of made-up files.
+psutil knows neither control groups (a container's share of the machine) nor caches and instruction
+sets: those are read here. `root` is the file system's, or a test's folder of made-up files.
 """
 
 from __future__ import annotations
@@ -24,13 +25,39 @@ ROOT = Path("/")
 
 # As Linux, macOS and torch.cpu spell them → as we do; in the order in which they are listed.
 ISA = {
-    "avx2": "avx2", "avx2_0": "avx2", "fma": "fma", "fma3": "fma", "avx512f": "avx512f", "avx512_f": "avx512f",
-    "avx512_vnni": "avx512_vnni", "avx512vnni": "avx512_vnni", "avx512_bf16": "avx512_bf16", "avx512_fp16": "avx512_fp16",
-    "avx_vnni": "avx_vnni", "amx_tile": "amx_tile", "amx_bf16": "amx_bf16", "amx_int8": "amx_int8", "amx_fp16": "amx_fp16",
-    "asimd": "neon", "neon": "neon", "advsimd": "neon", "asimdhp": "fp16", "feat_fp16": "fp16", "fp16_arith": "fp16",
-    "asimddp": "dotprod", "feat_dotprod": "dotprod", "dot": "dotprod", "bf16": "bf16", "feat_bf16": "bf16",
-    "i8mm": "i8mm", "feat_i8mm": "i8mm", "sve": "sve", "sve2": "sve2", "sme": "sme", "feat_sme": "sme",
-}  # fmt: skip
+    "avx2": "avx2",
+    "avx2_0": "avx2",
+    "fma": "fma",
+    "fma3": "fma",
+    "avx512f": "avx512f",
+    "avx512_f": "avx512f",
+    "avx512_vnni": "avx512_vnni",
+    "avx512vnni": "avx512_vnni",
+    "avx512_bf16": "avx512_bf16",
+    "avx512_fp16": "avx512_fp16",
+    "avx_vnni": "avx_vnni",
+    "amx_tile": "amx_tile",
+    "amx_bf16": "amx_bf16",
+    "amx_int8": "amx_int8",
+    "amx_fp16": "amx_fp16",
+    "asimd": "neon",
+    "neon": "neon",
+    "advsimd": "neon",
+    "asimdhp": "fp16",
+    "feat_fp16": "fp16",
+    "fp16_arith": "fp16",
+    "asimddp": "dotprod",
+    "feat_dotprod": "dotprod",
+    "dot": "dotprod",
+    "bf16": "bf16",
+    "feat_bf16": "bf16",
+    "i8mm": "i8mm",
+    "feat_i8mm": "i8mm",
+    "sve": "sve",
+    "sve2": "sve2",
+    "sme": "sme",
+    "feat_sme": "sme",
+}
 CACHES = {
     "L1d": ("l1d_cache_size", "hw.l1dcachesize", "hw.perflevel0.l1dcachesize"),
     "L2": ("l2_cache_size", "hw.l2cachesize", "hw.perflevel0.l2cachesize"),
@@ -56,33 +83,54 @@ def host_facts(root: Path = ROOT) -> Hardware:
 
 
 def _description(root: Path) -> dict[str, str]:
-    """What the system says about its CPU, as keys and values: /proc/cpuinfo, sysctl, or torch.cpu."""
+    """What the system says about its CPU, as keys and values: /proc/cpuinfo, sysctl, or
+    torch.cpu.
+    """
     if platform.system() == "Darwin":
-        text = subprocess.run(["/usr/sbin/sysctl", "hw", "machdep.cpu"], capture_output=True, text=True, check=False).stdout
+        text = subprocess.run(
+            ["/usr/sbin/sysctl", "hw", "machdep.cpu"], capture_output=True, text=True, check=False
+        ).stdout
     else:
         text = _text(root / "proc/cpuinfo")
     if not text:
-        return {key: str(int(value) if isinstance(value, bool) else value) for key, value in torch.cpu.get_capabilities().items()}
-    pairs = (line.partition(":") for line in reversed(text.splitlines()))  # reversed: the first core's word is the last
+        return {
+            key: str(int(value) if isinstance(value, bool) else value)
+            for key, value in torch.cpu.get_capabilities().items()
+        }
+    pairs = (
+        line.partition(":") for line in reversed(text.splitlines())
+    )  # reversed: the first core's word is the last
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _cpu_name(described: dict[str, str]) -> str:
-    names = (described.get(key, "") for key in ("model name", "machdep.cpu.brand_string", "cpu_name", "Model"))
-    return next((name for name in names if name), platform.processor() or platform.machine() or "CPU")
+    names = (
+        described.get(key, "")
+        for key in ("model name", "machdep.cpu.brand_string", "cpu_name", "Model")
+    )
+    return next(
+        (name for name in names if name), platform.processor() or platform.machine() or "CPU"
+    )
 
 
 def _isa(described: dict[str, str]) -> tuple[str, ...]:
-    """The instruction sets that matter for choosing a precision: a word in Linux's flags, or a key that is 1."""
+    """The instruction sets that matter for choosing a precision: a word in Linux's flags, or a key
+    that is 1.
+    """
     words = {key.rpartition(".")[2].casefold() for key, value in described.items() if value == "1"}
     words.update(described.get("flags", "").split(), described.get("Features", "").split())
     return tuple(dict.fromkeys(tidy for word, tidy in ISA.items() if word in words))
 
 
 def usable_cores(root: Path = ROOT) -> tuple[int, int]:
-    """The cores, physical and logical, that this process may use; a quota's part of a core is not counted."""
+    """The cores, physical and logical, that this process may use; a quota's part of a core is not
+    counted.
+    """
     cpus = _own_cpus()
-    siblings = {_text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus} - {""}
+    siblings = {
+        _text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        for cpu in cpus
+    } - {""}
     physical = len(siblings) or psutil.cpu_count(logical=False) or len(cpus)
     logical = min((len(cpus), *(max(1, int(quota)) for quota in _cpu_quotas(root))))
     return min(physical, logical), logical
@@ -95,7 +143,9 @@ def _own_cpus() -> list[int]:
 
 
 class CoreUse(NamedTuple):
-    """A reading of how long the cores have been busy, in seconds; two of them tell who used them in between."""
+    """A reading of how long the cores have been busy, in seconds; two of them tell who used them in
+    between.
+    """
 
     wall_s: float
     own_s: float
@@ -126,7 +176,10 @@ def _caches(root: Path, described: dict[str, str]) -> dict[str, int]:
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, kind, size = (_text(index / name) for name in ("level", "type", "size"))
         if kind in ("Data", "Unified") and size[:-1].isdigit():
-            caches[f"L{level}{'d' if kind == 'Data' else ''}"] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+            caches[f"L{level}{'d' if kind == 'Data' else ''}"] = int(size[:-1]) * {
+                "K": 1 << 10,
+                "M": 1 << 20,
+            }.get(size[-1], 1)
     return caches
 
 
@@ -134,13 +187,20 @@ def _cpu_quotas(root: Path) -> list[float]:
     """How many cores' time the control groups around this process grant, version 2 and 1."""
     folders = list(_control_groups("cpu", root))
     pairs = [_numbers(folder / "cpu.max") for folder in folders]
-    pairs += [_numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us") for folder in folders]
+    pairs += [
+        _numbers(folder / "cpu.cfs_quota_us") + _numbers(folder / "cpu.cfs_period_us")
+        for folder in folders
+    ]
     return [pair[0] / pair[1] for pair in pairs if len(pair) == 2 and min(pair) > 0]
 
 
 def _memory_limits(root: Path) -> Iterable[int]:
     """How much memory the control groups around this process grant."""
-    files = (folder / name for folder in _control_groups("memory", root) for name in ("memory.max", "memory.limit_in_bytes"))
+    files = (
+        folder / name
+        for folder in _control_groups("memory", root)
+        for name in ("memory.max", "memory.limit_in_bytes")
+    )
     return [limit for file in files for limit in _numbers(file) if limit > 0]
 
 

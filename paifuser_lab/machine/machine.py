@@ -27,11 +27,15 @@ OLD_S = 30 * 86400.0
 MOST_SHOWN = 3
 
 _one_at_a_time = threading.Lock()
-_answered: set[str] = set()  # whose ceilings this process has answered with: they do not change under its measurements
+_answered: set[str] = (
+    set()
+)  # whose ceilings this process has answered with: they do not change under its measurements
 
 
 def hardware(*, refresh: bool = False) -> Hardware:
-    """What this machine can do, measured once and then kept; PAIFUSER_HARDWARE=H100 puts a published device in its place."""
+    """What this machine can do, measured once and then kept; PAIFUSER_HARDWARE=H100 puts a
+    published device in its place.
+    """
     wanted = os.environ.get("PAIFUSER_HARDWARE", "").strip()
     published = find_device(wanted) if wanted else None
     with _one_at_a_time:
@@ -40,11 +44,14 @@ def hardware(*, refresh: bool = False) -> Hardware:
         return here
     device, origin = published
     note = f"{device.name}: {origin}. The CPU is this machine's."
-    return here.model_copy(update={"name": device.name, "source": "published", "accelerators": (device,), "note": note})
+    return here.model_copy(
+        update={"name": device.name, "source": "published", "accelerators": (device,), "note": note}
+    )
 
 
-# Measured once, kept in the cache: the facts are cheap and always fresh, only ceilings are kept. Those that were measured on a
-# busy machine are measured again by a later run, a few times at most, and the best of each rate is kept; old ones are replaced.
+# Measured once, kept in the cache: the facts are cheap and always fresh, only ceilings are kept.
+# Those that were measured on a busy machine are measured again by a later run, a few times at most,
+# and the best of each rate is kept; old ones are replaced.
 
 
 def _this_machine(*, refresh: bool) -> Hardware:
@@ -64,11 +71,15 @@ def _this_machine(*, refresh: bool) -> Hardware:
 
 
 def keep_faster(machine: Hardware, threads: int, rates: Mapping[str, float | None]) -> None:
-    """Keep rates that a model reached on this machine's CPU where they beat the ceilings in the cache."""
+    """Keep rates that a model reached on this machine's CPU where they beat the ceilings in the
+    cache.
+    """
     with _one_at_a_time:
         name = _file_name(host_facts(), cuda_names())
         kept = _kept(name)
-        if kept is None or _digest(kept, ()) != _digest(machine.model_copy(update={"name": kept.name}), ()):
+        if kept is None or _digest(kept, ()) != _digest(
+            machine.model_copy(update={"name": kept.name}), ()
+        ):
             return
         raised = kept.raised(threads, rates)
         if raised != kept:
@@ -80,7 +91,14 @@ def _file_name(facts: Hardware, devices: tuple[str, ...]) -> str:
 
 
 def _digest(facts: Hardware, devices: tuple[str, ...]) -> str:
-    key = [facts.name, facts.isa, facts.physical_cores, facts.logical_cores, facts.torch_version, devices]
+    key = [
+        facts.name,
+        facts.isa,
+        facts.physical_cores,
+        facts.logical_cores,
+        facts.torch_version,
+        devices,
+    ]
     return hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
 
 
@@ -97,7 +115,9 @@ def _keep(record: Hardware, name: str) -> Hardware:
     try:
         record.save(cache_folder() / name)
     except (FileError, OSError) as error:
-        return record.model_copy(update={"note": f"{record.note} Measured anew each time: {error}".strip()})
+        return record.model_copy(
+            update={"note": f"{record.note} Measured anew each time: {error}".strip()}
+        )
     return record
 
 
@@ -109,18 +129,29 @@ def _age_s(kept: Hardware) -> float:
         return float("inf")
 
 
-def _measured_and_kept(facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None) -> Hardware:
+def _measured_and_kept(
+    facts: Hardware, devices: tuple[str, ...], name: str, before: Hardware | None = None
+) -> Hardware:
     """The ceilings as they are measured now, or as `before` had them where that was better."""
     found = _measured(facts, devices)
     found = found if before is None else _better(before, found)
     is_whole = len(found.accelerators) == len(devices)
-    return _keep(found, name) if is_whole else found  # a device left out, full perhaps, is tried again the next time
+    return (
+        _keep(found, name) if is_whole else found
+    )  # a device left out, full perhaps, is tried again the next time
 
 
 def _measured(facts: Hardware, devices: tuple[str, ...]) -> Hardware:
     ceilings = tuple(cpu_ceiling(count, facts) for count in thread_choices())
     accelerators, note = cuda_accelerators(devices)
-    return facts.model_copy(update={"ceilings": ceilings, "accelerators": accelerators, "note": note, "measured_at": _now()})
+    return facts.model_copy(
+        update={
+            "ceilings": ceilings,
+            "accelerators": accelerators,
+            "note": note,
+            "measured_at": _now(),
+        }
+    )
 
 
 def _now() -> str:
@@ -135,7 +166,10 @@ def _better(before: Hardware, now: Hardware) -> Hardware:
         update={
             "ceilings": tuple(_better_ceiling(known.get(one.threads), one) for one in now.ceilings),
             "accelerators": tuple(
-                one.model_copy(update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)}) for one in now.accelerators
+                one.model_copy(
+                    update={"ceiling": _better_ceiling(cards.get(one.name), one.ceiling)}
+                )
+                for one in now.accelerators
             ),
             "measurements": before.measurements + 1,
         }
@@ -151,17 +185,24 @@ def _better_ceiling(before: Ceiling | None, now: Ceiling) -> Ceiling:
 
 
 def _is_due(kept: Hardware) -> bool:
-    """Whether the ceilings of a busy machine are measured once more, with the first question that a process asks."""
+    """Whether the ceilings of a busy machine are measured once more, with the first question that a
+    process asks.
+    """
     is_busy = bool(_busy_note(with_ratio_warnings(kept.ceilings), kept.accelerators))
     return is_busy and kept.measurements < MOST_MEASUREMENTS and _age_s(kept) > LATER_S
 
 
 def _busy_note(ceilings: tuple[Ceiling, ...], accelerators: tuple[Accelerator, ...]) -> str:
-    every = [text for one in (*ceilings, *(card.ceiling for card in accelerators)) for text in one.warnings]
+    every = [
+        text
+        for one in (*ceilings, *(card.ceiling for card in accelerators))
+        for text in one.warnings
+    ]
     if not every:
         return ""
     more = f", and {len(every) - MOST_SHOWN} more" if len(every) > MOST_SHOWN else ""
     return (
-        f"The machine was busy while its ceilings were measured, so that some may be too low ({'; '.join(every[:MOST_SHOWN])}{more}); "
+        "The machine was busy while its ceilings were measured, so that some may be too low "
+        f"({'; '.join(every[:MOST_SHOWN])}{more}); "
         f"a later run measures again, and hardware(refresh=True) does now."
     )

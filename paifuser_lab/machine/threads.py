@@ -17,7 +17,9 @@ from .host import usable_cores
 def threads(count: int) -> Iterator[None]:
     """Let torch use so many threads inside the block, and as many as before after it."""
     if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= count <= MOST_THREADS:
-        raise MeasureError(f"torch cannot work with {count} threads; use 1 to {usable_cores()[1]} on this machine.")
+        raise MeasureError(
+            f"torch cannot work with {count} threads; use 1 to {usable_cores()[1]} on this machine."
+        )
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

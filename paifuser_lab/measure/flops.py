@@ -1,4 +1,6 @@
-"""The multiply-adds of operators that torch.utils.flop_counter knows nothing of, and a counter that knows them too."""
+"""The multiply-adds of operators that torch.utils.flop_counter knows nothing of, and a counter that
+knows them too.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,16 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 
 def counter() -> FlopCounterMode:
-    """torch's counter of floating-point operations, two a multiply-add, with these formulas beside its own."""
-    packets = {getattr(torch.ops.aten, name): _formula(count) for name, count in MULTIPLY_ADDS.items()}
-    return FlopCounterMode(display=False, custom_mapping={one: packets[one] for one in packets.keys() - flop_registry.keys()})
+    """torch's counter of floating-point operations, two a multiply-add, with these formulas beside
+    its own.
+    """
+    packets = {
+        getattr(torch.ops.aten, name): _formula(count) for name, count in MULTIPLY_ADDS.items()
+    }
+    return FlopCounterMode(
+        display=False,
+        custom_mapping={one: packets[one] for one in packets.keys() - flop_registry.keys()},
+    )
 
 
 def _formula(count: Callable[[Any], int]) -> Callable[..., int]:
@@ -41,7 +50,11 @@ def _recurrent(args: Any) -> int:
 def _fused_attention(args: Any, weights: tuple[int, ...]) -> int:
     """torch's fused layers: each token times each weight, and every token with every other."""
     width = args[0].size(-1)
-    lengths = [one.size(0) for one in args[0].unbind()] if args[0].is_nested else [args[0].shape[-2]] * args[0].shape[0]
+    lengths = (
+        [one.size(0) for one in args[0].unbind()]
+        if args[0].is_nested
+        else [args[0].shape[-2]] * args[0].shape[0]
+    )
     dense = sum(args[place].numel() for place in weights)
     return int(sum(length * dense + 2 * length * length * width for length in lengths))
 

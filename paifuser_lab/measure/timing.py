@@ -1,8 +1,9 @@
 """Latency in interleaved pairs, peak memory, FLOPs and output error.
 
-On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after round in shuffled order, and a
-ratio is formed within each round, where the drift is the same for both. A turn begins when the threads of the one before have
-fallen asleep, and its first call is not counted: it warms the caches and wakes the threads.
+On a shared machine the speed drifts by the minute. Candidates therefore take turns, round after
+round in shuffled order, and a ratio is formed within each round, where the drift is the same for
+both. A turn begins when the threads of the one before have fallen asleep, and its first call is not
+counted: it warms the caches and wakes the threads.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ NAP_S = 0.012  # the kernel counts the time of running threads in ticks of up to
 MOST_NAPS = 20
 RESAMPLES = 2000
 NORMAL_975 = 1.959964
-PRIOR_CORRELATION, PRIOR_ROUNDS = 0.6, 5  # what is assumed of rounds before any is seen, and its weight
+PRIOR_CORRELATION, PRIOR_ROUNDS = (
+    0.6,
+    5,
+)  # what is assumed of rounds before any is seen, and its weight
 MOST_CORRELATION, FEWEST_DEGREES = 0.9, 2
 ROUNDS, FEWEST, WARM = 60, 5, 2  # of calls that are timed one by one
 QUICK = 0.1
@@ -75,8 +79,11 @@ class Samples:
         return float(numpy.median(self.cpu_ms))
 
 
-def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: float) -> Iterator[dict[str, Samples]]:
-    """Time the candidates in turn and give the samples so far after each round; whoever reads may stop at any round.
+def rounds_in_turn(
+    candidates: Sequence[Candidate], *, rounds: int, seconds: float
+) -> Iterator[dict[str, Samples]]:
+    """Time the candidates in turn and give the samples so far after each round; whoever reads may
+    stop at any round.
 
     Ends after `rounds`, or after `seconds` once five rounds are done.
     """
@@ -99,12 +106,16 @@ def rounds_in_turn(candidates: Sequence[Candidate], *, rounds: int, seconds: flo
 
 
 def in_turn(
-    calls: Mapping[Name, Callable[[], Any]], device: torch.device, seconds: float, clock: Clock | None = None
+    calls: Mapping[Name, Callable[[], Any]],
+    device: torch.device,
+    seconds: float,
+    clock: Clock | None = None,
 ) -> dict[Name, float]:
-    """The ms of each call when it is let alone; they take turns in shuffled order, so that a machine's drift is the same for all.
+    """The ms of each call when it is let alone; they take turns in shuffled order, so that a
+    machine's drift is the same for all.
 
-    A neighbour on the cores only ever slows a call down, a long one more often than a short one, which medians would not add up
-    over: so what nine calls in ten take longer than.
+    A neighbour on the cores only ever slows a call down, a long one more often than a short one,
+    which medians would not add up over: so what nine calls in ten take longer than.
     """
     taken: dict[Name, list[float]] = {name: [] for name in calls}
     order, shuffle, until = list(calls), random.Random(0).shuffle, time.perf_counter() + seconds
@@ -121,21 +132,24 @@ def in_turn(
 def ratio_of_rounds(baseline: Samples, other: Samples) -> tuple[float, tuple[float, float]]:
     """How many times faster `other` is: the median over rounds, and its 95% interval."""
     count = min(len(baseline.rounds_ms), len(other.rounds_ms))
-    return median_interval(numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count]))
+    return median_interval(
+        numpy.asarray(baseline.rounds_ms[:count]) / numpy.asarray(other.rounds_ms[:count])
+    )
 
 
 def median_interval(ratios: Floats) -> tuple[float, tuple[float, float]]:
     """The median of positive ratios in the order in which they were measured, and its 95% interval.
 
-    A bootstrap takes each round for independent of the others. Where a busy machine makes neighbouring
-    rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in 10. So its two
-    sides are lengthened, on a logarithmic scale, for as many independent rounds as these are worth:
-    by the root of the rounds over that number, and by Student's t for that number of rounds. The
-    autocorrelation is that of the ranks, so that one outlier does not decide it, and since few rounds
-    hardly show it, it is drawn towards 0.6 as if five more rounds had shown that. In simulations the
-    interval then holds 0.91 of the time at an autocorrelation of 0.7 with 5 rounds, 0.93 with 30
-    (0.85 with 7, the least), and 0.96 to 0.99 with independent rounds, where it is 1.2 times as wide as the
-    plain one with 30 rounds and 2.6 times with 5. A single round has no width.
+    A bootstrap takes each round for independent of the others. Where a busy machine makes
+    neighbouring rounds alike (autocorrelation 0.7), its interval holds the true median 6 times in
+    10. So its two sides are lengthened, on a logarithmic scale, for as many independent rounds as
+    these are worth: by the root of the rounds over that number, and by Student's t for that number
+    of rounds. The autocorrelation is that of the ranks, so that one outlier does not decide it, and
+    since few rounds hardly show it, it is drawn towards 0.6 as if five more rounds had shown that.
+    In simulations the interval then holds 0.91 of the time at an autocorrelation of 0.7 with 5
+    rounds, 0.93 with 30 (0.85 with 7, the least), and 0.96 to 0.99 with independent rounds, where
+    it is 1.2 times as wide as the plain one with 30 rounds and 2.6 times with 5. A single round has
+    no width.
     """
     middle, count = float(numpy.median(ratios)), len(ratios)
     picks = numpy.random.default_rng(0).integers(0, count, (RESAMPLES, count))
@@ -159,20 +173,28 @@ def _widening(values: Floats) -> float:
 
 
 def _autocorrelation(values: Floats) -> float:
-    """How alike neighbouring values are, by their ranks; between 0 and 0.9, see `median_interval`."""
+    """How alike neighbouring values are, by their ranks; between 0 and 0.9, see
+    `median_interval`.
+    """
     count, ordered = len(values), numpy.sort(values)
-    ranks = numpy.searchsorted(ordered, values, "left") + numpy.searchsorted(ordered, values, "right")
+    ranks = numpy.searchsorted(ordered, values, "left") + numpy.searchsorted(
+        ordered, values, "right"
+    )
     off = ranks - ranks.mean()
     seen = float((off[1:] * off[:-1]).sum() / (off * off).sum())
-    unbiased = seen + (1 + 4 * max(seen, 0.0)) / count  # in a short series it looks smaller than it is
+    unbiased = (
+        seen + (1 + 4 * max(seen, 0.0)) / count
+    )  # in a short series it looks smaller than it is
     drawn = (count * unbiased + PRIOR_ROUNDS * PRIOR_CORRELATION) / (count + PRIOR_ROUNDS)
     return min(max(drawn, 0.0), MOST_CORRELATION)
 
 
 def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
-    """The most bytes of tensors that a call holds at once beyond what was there before, its answer included.
+    """The most bytes of tensors that a call holds at once beyond what was there before, its answer
+    included.
 
-    On CUDA this is the allocator's own figure; on a CPU the sum over every allocation that torch reports.
+    On CUDA this is the allocator's own figure; on a CPU the sum over every allocation that torch
+    reports.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -184,31 +206,46 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int:
     with torch.autograd.profiler.profile(profile_memory=True) as profiled:
         kept = call()
     del kept
-    changes = [event.nbytes() for event in profiled.kineto_results.events() if event.name() == "[memory]"]
+    changes = [
+        event.nbytes() for event in profiled.kineto_results.events() if event.name() == "[memory]"
+    ]
     return int(max(numpy.cumsum([0, *changes])))
 
 
 def flops(module: nn.Module, run: Callable[[nn.Module], Any]) -> int:
-    """Floating-point operations of one call: convolutions, matrix products, attention and torch's fused layers, two a multiply-add."""
+    """Floating-point operations of one call: convolutions, matrix products, attention and torch's
+    fused layers, two a multiply-add.
+    """
     with counter() as counted, torch.no_grad():
         run(module)
     return int(counted.get_total_flops())
 
 
 def output_error(reference: Any, output: Any) -> tuple[float, float]:
-    """Relative L2 error and largest absolute difference between two answers of the same structure."""
+    """Relative L2 error and largest absolute difference between two answers of the same
+    structure.
+    """
     wanted, got = _answers(reference), _answers(output)
     if len(wanted) != len(got):
-        raise MeasureError(f"the answer has {len(got)} tensors where the baseline's has {len(wanted)}.")
+        raise MeasureError(
+            f"the answer has {len(got)} tensors where the baseline's has {len(wanted)}."
+        )
     difference = total = largest = 0.0
     for one, other in zip(wanted, got, strict=True):
         if one.shape != other.shape:
-            raise MeasureError(f"the answer has shape {tuple(other.shape)} where the baseline's has {tuple(one.shape)}.")
+            raise MeasureError(
+                f"the answer has shape {tuple(other.shape)} where the baseline's has "
+                f"{tuple(one.shape)}."
+            )
         left, right = one.double(), other.double()
-        gap = torch.where(left == right, torch.zeros_like(left), left - right)  # equal infinities differ by nothing
+        gap = torch.where(
+            left == right, torch.zeros_like(left), left - right
+        )  # equal infinities differ by nothing
         difference += float((gap * gap).sum())
         total += float(left[torch.isfinite(left)].square().sum())
-        largest = float(numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0))  # a NaN stays one
+        largest = float(
+            numpy.maximum(largest, gap.abs().max() if gap.numel() else 0.0)
+        )  # a NaN stays one
     return (difference / total) ** 0.5 if total else difference**0.5, largest
 
 
@@ -225,7 +262,9 @@ def _calls_a_turn(one: Candidate) -> int:
 
 
 def _wait_until_quiet() -> None:
-    """Let threads of the one before fall asleep: thread pools spin for more work, and would be timed against whoever is next."""
+    """Let threads of the one before fall asleep: thread pools spin for more work, and would be
+    timed against whoever is next.
+    """
     for _ in range(MOST_NAPS):
         before = time.process_time()
         time.sleep(NAP_S)
@@ -261,7 +300,9 @@ def timed_ms(call: Callable[[], Any], device: torch.device) -> float:
 
 
 def own_ms(call: Callable[[], Any], device: torch.device) -> float:
-    """The CPU time of one call in this thread: what a neighbour on the core takes in the middle of it does not count."""
+    """The CPU time of one call in this thread: what a neighbour on the core takes in the middle of
+    it does not count.
+    """
     began = time.thread_time_ns()
     call()
     return (time.thread_time_ns() - began) / 1e6

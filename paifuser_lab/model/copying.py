@@ -1,4 +1,6 @@
-"""A copy of a model that can be changed: one that shares nothing with the model it was made from, which is checked."""
+"""A copy of a model that can be changed: one that shares nothing with the model it was made from,
+which is checked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ..errors import StepError
 
 
 def copied(model: nn.Module) -> nn.Module:
-    """A deep copy; where a module or its tensors are still the model's own, an error that names the module."""
+    """A deep copy; where a module or its tensors are still the model's own, an error that names the
+    module.
+    """
     made = copy.deepcopy(model)
     _check_apart(model, made)
     return made
@@ -21,14 +25,28 @@ def copied(model: nn.Module) -> nn.Module:
 def _check_apart(model: nn.Module, made: nn.Module) -> None:
     modules = list(model.modules())
     own = {id(one) for one in modules}
-    memory = {place for one in modules for _, tensor in _tensors(one) if (place := _memory(tensor)) is not None}
+    memory = {
+        place
+        for one in modules
+        for _, tensor in _tensors(one)
+        if (place := _memory(tensor)) is not None
+    }
     for path, module in made.named_modules():
-        named = f"module '{path}' ({type(module).__name__})" if path else f"the model itself ({type(module).__name__})"
+        named = (
+            f"module '{path}' ({type(module).__name__})"
+            if path
+            else f"the model itself ({type(module).__name__})"
+        )
         if id(module) in own:
-            raise StepError(f"{named} is not copied but used again; let its __deepcopy__ make a new one")
+            raise StepError(
+                f"{named} is not copied but used again; let its __deepcopy__ make a new one"
+            )
         for name, tensor in _tensors(module):
             if _memory(tensor) in memory:
-                raise StepError(f"the copy of {named} shares the memory of '{name}' with it; let its __deepcopy__ copy that too")
+                raise StepError(
+                    f"the copy of {named} shares the memory of '{name}' with it; let its "
+                    "__deepcopy__ copy that too"
+                )
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -43,6 +61,9 @@ def _memory(tensor: Tensor) -> tuple[str, int] | None:
         return None
     try:
         place = tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):  # wrappers and opaque tensors have no memory of their own
+    except (
+        NotImplementedError,
+        RuntimeError,
+    ):  # wrappers and opaque tensors have no memory of their own
         return None
     return (str(tensor.device), place) if place else None

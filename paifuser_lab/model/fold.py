@@ -1,8 +1,9 @@
-"""Which batch-norms can go into the convolution or linear layer before them, and the layers that they then are.
+"""Which batch-norms can go into the convolution or linear layer before them, and the layers that
+they then are.
 
-What may be folded is read from one run of the model (`graph.observe`), not from its class: the layer's answer goes into the
-batch-norm and nowhere else, each of the two runs once, and no weight of theirs is used by another. Stands on
-torch.nn.utils.fusion for the arithmetic.
+What may be folded is read from one run of the model (`graph.observe`), not from its class: the
+layer's answer goes into the batch-norm and nowhere else, each of the two runs once, and no weight
+of theirs is used by another. Stands on torch.nn.utils.fusion for the arithmetic.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from .graph import Graph, Operation
 from .replace import replace_layer
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
 FOLDABLE = (*CONVOLUTIONS, nn.Linear)
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -65,22 +73,30 @@ def _folded(layer: nn.Module, norm: nn.Module) -> nn.Module:
 
 
 def _folded_transposed(layer: nn.modules.conv._ConvTransposeNd, norm: Any) -> nn.Module:
-    """The same for a weight that is [in, out / groups, …], which torch folds only where there is one group."""
+    """The same for a weight that is [in, out / groups, …], which torch folds only where there is
+    one group.
+    """
     made, groups = copy.deepcopy(layer), layer.groups
     with torch.no_grad():
         scale = torch.rsqrt(norm.running_var + norm.eps)
         scale = scale if norm.weight is None else scale * norm.weight
         offset = norm.running_mean if layer.bias is None else norm.running_mean - layer.bias
         shift = -offset * scale if norm.bias is None else norm.bias - offset * scale
-        of_inputs = scale.reshape(groups, 1, -1).expand(-1, layer.in_channels // groups, -1).flatten(0, 1)
-        weight = layer.weight * of_inputs.reshape(*layer.weight.shape[:2], *[1] * (layer.weight.dim() - 2))
+        of_inputs = (
+            scale.reshape(groups, 1, -1).expand(-1, layer.in_channels // groups, -1).flatten(0, 1)
+        )
+        weight = layer.weight * of_inputs.reshape(
+            *layer.weight.shape[:2], *[1] * (layer.weight.dim() - 2)
+        )
         made.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
         made.bias = nn.Parameter(shift.to(layer.weight.dtype), layer.weight.requires_grad)
     return made
 
 
 def _with_scale(norm: nn.Module) -> nn.Module:
-    """torch folds a batch-norm without weight and bias into a convolution, but not into a linear layer."""
+    """torch folds a batch-norm without weight and bias into a convolution, but not into a linear
+    layer.
+    """
     if norm.weight is not None:
         return norm
     scaled = type(norm)(norm.num_features, eps=norm.eps).to(norm.running_mean)
@@ -99,14 +115,19 @@ def _layer_before(graph: Graph, norm: str) -> str:
     return maker.layer if maker else ""
 
 
-def _obstacle(model: nn.Module, graph: Graph, layer: str, norm: str, users: Counter[int]) -> str | None:
+def _obstacle(
+    model: nn.Module, graph: Graph, layer: str, norm: str, users: Counter[int]
+) -> str | None:
     """Why a batch-norm cannot be folded; None when it can."""
     operation = _norm_operation(graph, norm)
     if operation is None:
         return "it did not run on the example inputs"
     before, after = model.get_submodule(layer), model.get_submodule(norm)
     if type(before) not in FOLDABLE:
-        return f"what it reads comes from {'the model itself' if not layer else f'{layer!r} ({type(before).__name__})'}"
+        return (
+            "what it reads comes from "
+            f"{'the model itself' if not layer else f'{layer!r} ({type(before).__name__})'}"
+        )
     if type(after) not in NORMS:
         return f"'{norm}' is a {type(after).__name__}, which may do more than normalise"
     if getattr(after, "running_mean", None) is None:
@@ -124,16 +145,26 @@ def _obstacle(model: nn.Module, graph: Graph, layer: str, norm: str, users: Coun
 
 
 def _shape_obstacle(model: nn.Module, graph: Graph, layer: str, norm: Operation) -> str | None:
-    """Batch-norm works on dimension 1; a linear layer's channels are its last, and an unbatched convolution's the first."""
+    """Batch-norm works on dimension 1; a linear layer's channels are its last, and an unbatched
+    convolution's the first.
+    """
     maker = graph.maker(norm.reads[0])
     rank = len(maker.shapes[0]) if maker else 0
     module = model.get_submodule(layer)
     expected = 2 if isinstance(module, nn.Linear) else len(getattr(module, "kernel_size", ())) + 2
-    return None if rank == expected else f"the channels of '{layer}' are not the dimension that it normalises"
+    return (
+        None
+        if rank == expected
+        else f"the channels of '{layer}' are not the dimension that it normalises"
+    )
 
 
 def _weights_of(graph: Graph, *layers: str) -> list[int]:
-    owned = (f"{layer}.{name}" for layer in layers for name in ("weight", "bias", "running_mean", "running_var"))
+    owned = (
+        f"{layer}.{name}"
+        for layer in layers
+        for name in ("weight", "bias", "running_mean", "running_var")
+    )
     return [graph.weights[name] for name in owned if name in graph.weights]
 
 
@@ -142,7 +173,9 @@ def _is_shared(graph: Graph, tensor: int) -> bool:
 
 
 def _has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations"))
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
+    )
 
 
 def _names_by_module(model: nn.Module) -> Counter[int]:

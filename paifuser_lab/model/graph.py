@@ -1,7 +1,8 @@
-"""What a model does to its tensors, seen by running it once: which operator, in which layer, made what from what.
+"""What a model does to its tensors, seen by running it once: which operator, in which layer, made
+what from what.
 
-Nothing is traced symbolically, so control flow, hooks and shared layers do not matter: what ran is what is written down.
-Stands on TorchDispatchMode.
+Nothing is traced symbolically, so control flow, hooks and shared layers do not matter: what ran is
+what is written down. Stands on TorchDispatchMode.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from .watch import watching
 
 @dataclass(frozen=True)
 class Operation:
-    """One operator call: its name, the layer that ran it, the tensors it read and made, by number, and the plain numbers it was given."""
+    """One operator call: its name, the layer that ran it, the tensors it read and made, by number,
+    and the plain numbers it was given.
+    """
 
     name: str
     layer: str
@@ -40,7 +43,9 @@ class Graph:
     outputs: frozenset[int]
     entries: Counter[str]
     readers: dict[int, tuple[Operation, ...]] = field(repr=False)
-    answers: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)  # layer → tensor, operators run before
+    answers: dict[str, tuple[int, int]] = field(
+        default_factory=dict, repr=False
+    )  # layer → tensor, operators run before
 
     def maker(self, tensor: int) -> Operation | None:
         """The operator that made a tensor; None for inputs and weights."""
@@ -67,12 +72,24 @@ def observe(model: nn.Module, run: Callable[[], Any]) -> Graph:
             answers[layer] = recorder.number(output), len(recorder.operations)
 
     recorder = _Recorder(layers)
-    named = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    named = (
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    )
     weights = {name: recorder.number(tensor) for name, tensor in named}
     with watching(model, enter, leave), torch.no_grad(), recorder:
         output = run()
-    outputs = frozenset(recorder.number(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
-    return Graph(tuple(recorder.operations), weights, outputs, entries, _readers(recorder.operations), answers)
+    outputs = frozenset(
+        recorder.number(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)
+    )
+    return Graph(
+        tuple(recorder.operations),
+        weights,
+        outputs,
+        entries,
+        _readers(recorder.operations),
+        answers,
+    )
 
 
 def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:
@@ -84,7 +101,9 @@ def _readers(operations: list[Operation]) -> dict[int, tuple[Operation, ...]]:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes operators down; keeps every tensor alive for the run, so that no number is given twice."""
+    """Writes operators down; keeps every tensor alive for the run, so that no number is given
+    twice.
+    """
 
     wants_parts = True  # layers that run as one are to run apart
 
@@ -112,7 +131,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self.layers[-1],
                 tuple(self.number(leaf) for leaf in reads),
                 tuple(self.number(leaf) for leaf in made),
-                tuple(() if leaf.is_nested and leaf.layout is torch.strided else tuple(leaf.shape) for leaf in made),
+                tuple(
+                    () if leaf.is_nested and leaf.layout is torch.strided else tuple(leaf.shape)
+                    for leaf in made
+                ),
                 tuple(leaf for leaf in given if isinstance(leaf, int | float)),
             )
         )

@@ -1,4 +1,6 @@
-"""Which layer: where a model fails, or where a NaN begins. The model is run once more and watched."""
+"""Which layer: where a model fails, or where a NaN begins. The model is run once more and
+watched.
+"""
 
 from __future__ import annotations
 
@@ -30,32 +32,46 @@ def describe(model: nn.Module, layer: str) -> str:
 
 def has_nan(output: Any) -> bool:
     """Whether any tensor in a model's answer holds a NaN."""
-    return any(bool(torch.isnan(leaf).any()) for leaf in _tensors(output) if leaf.is_floating_point())
+    return any(
+        bool(torch.isnan(leaf).any()) for leaf in _tensors(output) if leaf.is_floating_point()
+    )
 
 
 def not_finite(reference: Any, output: Any) -> str | None:
-    """What a model's answer holds that the reference's does not: a NaN, or an infinity in another place; None where it is sound."""
+    """What a model's answer holds that the reference's does not: a NaN, or an infinity in another
+    place; None where it is sound.
+    """
     if has_nan(output):
         return "a NaN"
     pairs = zip(_tensors(reference), _tensors(output), strict=False)
-    real = [(one, other) for one, other in pairs if one.shape == other.shape and other.is_floating_point()]
+    real = [
+        (one, other)
+        for one, other in pairs
+        if one.shape == other.shape and other.is_floating_point()
+    ]
     has_overflow = any(_overflows(one, other) for one, other in real if not one.is_complex())
     return "an infinity where the baseline's has none" if has_overflow else None
 
 
 def _overflows(reference: Tensor, output: Tensor) -> bool:
     infinite = torch.isinf(output)
-    wanted = reference.to(output.device, torch.float64)  # a number of fp64 does not overflow by being compared
+    wanted = reference.to(
+        output.device, torch.float64
+    )  # a number of fp64 does not overflow by being compared
     return bool((infinite & (wanted != output.double())).any())
 
 
 def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[str]]:
-    """The innermost layer that was entered and not left when `run` fails, and the shapes it was given."""
+    """The innermost layer that was entered and not left when `run` fails, and the shapes it was
+    given.
+    """
     entered: list[tuple[str, list[str]]] = []
     broken: list[tuple[str, list[str]]] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        entered.append((layer, ["×".join(map(str, leaf.shape)) for leaf in _tensors((args, kwargs))]))
+        entered.append(
+            (layer, ["×".join(map(str, leaf.shape)) for leaf in _tensors((args, kwargs))])
+        )
 
     def leave(layer: str, output: Any) -> None:
         last = entered.pop()
@@ -73,7 +89,9 @@ def failing_layer(model: nn.Module, run: Callable[[], Any]) -> tuple[str, list[s
 
 
 def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
-    """The first layer to give a NaN without being given one; the innermost, since it is left before those around it."""
+    """The first layer to give a NaN without being given one; the innermost, since it is left before
+    those around it.
+    """
     found: list[str] = []
     given: list[bool] = []
 
@@ -92,10 +110,11 @@ def first_nan(model: nn.Module, run: Callable[[], Any]) -> str:
 
 @contextmanager
 def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
-    """Call `enter` and `leave` around every call of a layer in this thread; `leave` is called whatever happens.
+    """Call `enter` and `leave` around every call of a layer in this thread; `leave` is called
+    whatever happens.
 
-    No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and a layer's own hooks, a conversion of
-    number format perhaps, belong to its time.
+    No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and a layer's own
+    hooks, a conversion of number format perhaps, belong to its time.
     """
     names = {id(module): name for name, module in model.named_modules()}
     here = get_ident()
@@ -114,9 +133,11 @@ def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
 
 @contextmanager
 def watching_outermost(enter: EnterModel, leave: LeaveModel) -> Iterator[None]:
-    """Call `enter` and `leave` around every call of any module in this thread that is not made inside another module's call.
+    """Call `enter` and `leave` around every call of any module in this thread that is not made
+    inside another module's call.
 
-    For code whose models are not known beforehand. `watching` may be used inside it, by `enter` too.
+    For code whose models are not known beforehand. `watching` may be used inside it, by `enter`
+    too.
     """
     here = get_ident()
     before = _doors.get(here)
@@ -134,7 +155,8 @@ def watching_outermost(enter: EnterModel, leave: LeaveModel) -> Iterator[None]:
             _choose_call()
 
 
-# Module's own call is replaced while anybody watches, in whatever thread, and put back when the last one stops.
+# Module's own call is replaced while anybody watches, in whatever thread, and put back when the
+# last one stops.
 
 
 class _Watcher(NamedTuple):
@@ -151,7 +173,9 @@ _plain_call: Callable[..., Any] = nn.Module.__call__
 
 
 def _watched_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    if torch.compiler.is_compiling():  # a compiler that reads along is to see the model, not the watcher
+    if (
+        torch.compiler.is_compiling()
+    ):  # a compiler that reads along is to see the model, not the watcher
         return _plain_call(module, *args, **kwargs)
     watcher = _watchers.get(get_ident())
     layer = watcher.names.get(id(module)) if watcher else None
@@ -210,12 +234,16 @@ def _uninstall() -> None:
 
 
 def _choose_call() -> None:
-    """Put in place what the present watchers need; a door costs those who only watch layers nothing while it is shut."""
+    """Put in place what the present watchers need; a door costs those who only watch layers nothing
+    while it is shut.
+    """
     global _is_replaced, _plain_call
     if not _is_replaced:
         _plain_call = nn.Module.__call__
     _is_replaced = bool(_doors or _installed)
-    nn.Module.__call__ = _call_through_door if _doors else _watched_call if _installed else _plain_call  # type: ignore[method-assign]
+    nn.Module.__call__ = (
+        _call_through_door if _doors else _watched_call if _installed else _plain_call
+    )  # type: ignore[method-assign]
 
 
 def _tensors(values: Any) -> list[Tensor]:

@@ -1,4 +1,6 @@
-"""A model's weights: their hash, and files of them that never execute code. Stands on safetensors."""
+"""A model's weights: their hash, and files of them that never execute code. Stands on
+safetensors.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ from torch.utils import _pytree as pytree
 from .._files import file_exists, replacing
 from ..errors import FileError, WorkloadError, first_line
 
-OS_ERROR = re.compile(r"([^: ][^:]*) \(os error (\d+)\)")  # as safetensors spells what the system said
+OS_ERROR = re.compile(
+    r"([^: ][^:]*) \(os error (\d+)\)"
+)  # as safetensors spells what the system said
 
 OVERLAPS = 1  # as torch tells it
 
 
 def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
-    """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal models, to the bit."""
+    """The SHA-256 of every weight and buffer with its name, type and shape: equal hashes mean equal
+    models, to the bit.
+    """
     state = _state_of(model) if isinstance(model, nn.Module) else model
     digest = hashlib.sha256()
     for name in sorted(state):
@@ -35,7 +41,9 @@ def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def answer_hash(output: Any) -> str:
-    """The SHA-256 of the tensors in a model's answer: two models of equal weights that answer differently are told apart."""
+    """The SHA-256 of the tensors in a model's answer: two models of equal weights that answer
+    differently are told apart.
+    """
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
     return weights_hash({str(index): leaf for index, leaf in enumerate(leaves)})
 
@@ -47,7 +55,9 @@ def weights_bytes(model: nn.Module) -> int:
 
 
 def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | None = None) -> int:
-    """How many weights a model has, or a layer of its own; those of whole numbers, which torch holds for buffers, too."""
+    """How many weights a model has, or a layer of its own; those of whole numbers, which torch
+    holds for buffers, too.
+    """
     counted = set() if counted is None else counted
     total = 0
     for module in [model] if own else model.modules():
@@ -58,12 +68,18 @@ def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | 
 
 
 def save_weights(model: nn.Module, path: str | Path) -> Path:
-    """Write the weights as safetensors, with their hash inside; tied weights are stored once and stay tied."""
+    """Write the weights as safetensors, with their hash inside; tied weights are stored once and
+    stay tied.
+    """
     state = _state_of(model)
     kept, aliases = _without_aliases(state)
     metadata = {"weights_hash": weights_hash(state), "aliases": json.dumps(aliases), "format": "pt"}
     with replacing(path) as temporary:
-        write_tensors({name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()}, temporary, metadata)
+        write_tensors(
+            {name: tensor.detach().cpu().contiguous().clone() for name, tensor in kept.items()},
+            temporary,
+            metadata,
+        )
     return Path(path)
 
 
@@ -82,7 +98,9 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Load weights into a model, all of them or none; a damaged file or one that would execute code is refused."""
+    """Load weights into a model, all of them or none; a damaged file or one that would execute code
+    is refused.
+    """
     path = Path(path)
     if not file_exists(path):
         raise FileError(f"There is no weights file {str(path)!r}.")
@@ -97,21 +115,30 @@ def _state_of(model: nn.Module) -> dict[str, Tensor]:
     state = model.state_dict()
     for name, value in state.items():
         if not isinstance(value, Tensor) or value.is_quantized:
-            kind = "quantized tensor" if isinstance(value, Tensor) else f"{type(value).__name__}, not a tensor"
+            kind = (
+                "quantized tensor"
+                if isinstance(value, Tensor)
+                else f"{type(value).__name__}, not a tensor"
+            )
             raise WorkloadError(
-                f"'{name}' of the {type(model).__name__} is a {kind}, as layers of torch.ao.quantization pack their weights, and "
-                f"cannot be hashed or saved; give the model as it was before, and round it with the step 'precision'."
+                f"'{name}' of the {type(model).__name__} is a {kind}, as layers of "
+                "torch.ao.quantization pack their weights, and "
+                "cannot be hashed or saved; give the model as it was before, and round it with "
+                "the step 'precision'."
             )
         if value.layout is not torch.strided:
             raise WorkloadError(
-                f"'{name}' of the {type(model).__name__} is a sparse tensor ({value.layout}), which cannot be hashed or saved; "
+                f"'{name}' of the {type(model).__name__} is a sparse tensor ({value.layout}), "
+                "which cannot be hashed or saved; "
                 f"make it dense with .to_dense()."
             )
     return state
 
 
 def _give_every_value_memory(model: nn.Module) -> None:
-    """A tensor made by `expand` has one place in memory for many values, into which torch cannot write them."""
+    """A tensor made by `expand` has one place in memory for many values, into which torch cannot
+    write them.
+    """
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.layout is torch.strided and torch._debug_has_internal_overlap(tensor) == OVERLAPS:
             tensor.data = tensor.data.contiguous()
@@ -144,12 +171,18 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             loaded = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (a file, not a dict)
-        loaded |= {alias: loaded[name] for alias, name in json.loads(metadata.get("aliases", "{}")).items()}
+        loaded |= {
+            alias: loaded[name] for alias, name in json.loads(metadata.get("aliases", "{}")).items()
+        }
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise FileError(f"{path.name} is not a sound safetensors file ({first_line(error)}); was it cut short?") from error
+        raise FileError(
+            f"{path.name} is not a sound safetensors file ({first_line(error)}); was it cut short?"
+        ) from error
     expected = metadata.get("weights_hash")
     if expected and weights_hash(loaded) != expected:
-        raise FileError(f"{path.name} is damaged: its weights do not have the hash that was stored with them.")
+        raise FileError(
+            f"{path.name} is damaged: its weights do not have the hash that was stored with them."
+        )
     return loaded
 
 
@@ -160,12 +193,21 @@ def _read_torch(path: Path) -> dict[str, Tensor]:
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise FileError(
-            f"{path.name} holds something other than weights, which may execute code on loading; it was refused. Save a state_dict."
+            f"{path.name} holds something other than weights, which may execute code on loading; "
+            "it was refused. Save a state_dict."
         ) from error
-    except Exception as error:  # torch's reader of pickles raises whatever a damaged file makes it trip over
-        raise FileError(f"{path.name} cannot be read as weights ({first_line(error)}); was it cut short?") from error
-    if not isinstance(loaded, Mapping) or not all(isinstance(value, Tensor) for value in loaded.values()):
-        raise FileError(f"{path.name} does not hold a state_dict of tensors; save model.state_dict().")
+    except (
+        Exception
+    ) as error:  # torch's reader of pickles raises whatever a damaged file makes it trip over
+        raise FileError(
+            f"{path.name} cannot be read as weights ({first_line(error)}); was it cut short?"
+        ) from error
+    if not isinstance(loaded, Mapping) or not all(
+        isinstance(value, Tensor) for value in loaded.values()
+    ):
+        raise FileError(
+            f"{path.name} does not hold a state_dict of tensors; save model.state_dict()."
+        )
     return dict(loaded)
 
 
@@ -177,11 +219,16 @@ def _check_fits(model: nn.Module, loaded: Mapping[str, Tensor], file: str) -> No
         if loaded[name].shape != tensor.shape:
             found, wanted = tuple(loaded[name].shape), tuple(tensor.shape)
             raise FileError(
-                f"{file} has shape {found} for '{name}' where the model wants {wanted}; it was saved from another model."
+                f"{file} has shape {found} for '{name}' where the model wants {wanted}; it was "
+                "saved from another model."
             )
         if loaded[name].dtype != tensor.dtype:
             raise FileError(
-                f"{file} has {loaded[name].dtype} for '{name}' where the model has {tensor.dtype}; convert the one or the other first."
+                f"{file} has {loaded[name].dtype} for '{name}' where the model has {tensor.dtype}; "
+                "convert the one or the other first."
             )
     if extra := sorted(set(loaded) - set(state)):
-        raise FileError(f"{file} has weights for '{extra[0]}', which the model does not have; it was saved from another model.")
+        raise FileError(
+            f"{file} has weights for '{extra[0]}', which the model does not have; it was saved "
+            "from another model."
+        )

@@ -1,1 +1,3 @@
-"""Recipes and notebooks in bulk, without a person: `notebook` runs one, `sweep` every combination of parameters."""
+"""Recipes and notebooks in bulk, without a person: `notebook` runs one, `sweep` every combination
+of parameters.
+"""

@@ -1,7 +1,8 @@
 """A notebook run whole and without a browser. Stands on papermill, with what it lets pass refused.
 
-Papermill injects any name, only logs unknown ones, keeps `no` a string and writes its output in place. Here a parameter must be
-declared by the notebook, and a run's folder appears when everything in it is complete, or not at all.
+Papermill injects any name, only logs unknown ones, keeps `no` a string and writes its output in
+place. Here a parameter must be declared by the notebook, and a run's folder appears when everything
+in it is complete, or not at all.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from ..errors import FileError, MissingExtraError, PaifuserError
 MARK = "report.json"
 
 
-def run_notebook(notebook: Path, out: str | Path, parameters: Mapping[str, Any], *, replace: bool = False) -> Path:
-    """Run a notebook with parameters; its output and whatever it writes to its `out` land in the folder `out` together."""
+def run_notebook(
+    notebook: Path, out: str | Path, parameters: Mapping[str, Any], *, replace: bool = False
+) -> Path:
+    """Run a notebook with parameters; its output and whatever it writes to its `out` land in the
+    folder `out` together.
+    """
     out = Path(out).resolve()
     _check_out(out, replace=replace)
     check_parameters(notebook, parameters)
@@ -47,7 +52,9 @@ def check_parameters(notebook: Path, parameters: Mapping[str, Any]) -> None:
         raise PaifuserError(f"{notebook.name} declares no parameters; tag one cell 'parameters'.")
     for name in (*parameters, "out"):
         if name not in known:
-            raise PaifuserError(f"{notebook.name} has no parameter '{name}'; it has {', '.join(known)}.")
+            raise PaifuserError(
+                f"{notebook.name} has no parameter '{name}'; it has {', '.join(known)}."
+            )
 
 
 def _check_out(out: Path, *, replace: bool) -> None:
@@ -55,7 +62,9 @@ def _check_out(out: Path, *, replace: bool) -> None:
         raise FileError(f"{out} is a file; give a folder.")
     if out.is_dir() and any(out.iterdir()) and not (replace and (out / MARK).is_file()):
         hint = (
-            "it does not look like an earlier run, so it is not replaced" if replace else "give --force to replace an earlier run"
+            "it does not look like an earlier run, so it is not replaced"
+            if replace
+            else "give --force to replace an earlier run"
         )
         raise FileError(f"The folder {out} is not empty; {hint}, or choose another.")
 
@@ -66,7 +75,9 @@ def _stage(out: Path) -> Path:
         out.parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     except OSError as error:
-        raise FileError(f"Cannot write into {out.parent}: {error.strerror}; choose a folder you can write to.") from error
+        raise FileError(
+            f"Cannot write into {out.parent}: {error.strerror}; choose a folder you can write to."
+        ) from error
 
 
 def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
@@ -74,16 +85,26 @@ def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
         import papermill
         from papermill.exceptions import PapermillExecutionError
     except ImportError as error:
-        raise MissingExtraError("papermill", extra="dev", needed_for="running a notebook") from error
+        raise MissingExtraError(
+            "papermill", extra="dev", needed_for="running a notebook"
+        ) from error
     os.environ.setdefault("PAIFUSER_STATIC", "1")
     folder = str(Path.cwd())
     try:
         papermill.execute_notebook(
-            str(notebook), str(output), parameters, kernel_name="python3", cwd=folder, store_widget_state=False,
-            progress_bar=sys.stderr.isatty(), extra_arguments=["--log-level=ERROR"],
-        )  # fmt: skip
+            str(notebook),
+            str(output),
+            parameters,
+            kernel_name="python3",
+            cwd=folder,
+            store_widget_state=False,
+            progress_bar=sys.stderr.isatty(),
+            extra_arguments=["--log-level=ERROR"],
+        )
     except PapermillExecutionError as error:
-        raise PaifuserError(f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}") from error
+        raise PaifuserError(
+            f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}"
+        ) from error
     _check_complete(output)
 
 
@@ -92,7 +113,11 @@ def _check_complete(output: Path) -> None:
 
     ran = nbformat.read(output, as_version=4)
     record = ran.metadata.get("papermill", {})
-    done = all(cell.metadata.get("papermill", {}).get("status") == "completed" for cell in ran.cells if cell.cell_type == "code")
+    done = all(
+        cell.metadata.get("papermill", {}).get("status") == "completed"
+        for cell in ran.cells
+        if cell.cell_type == "code"
+    )
     if not record.get("end_time") or record.get("exception") or not done:
         raise PaifuserError(f"{output.name} did not run to its end; run it again.")
 

@@ -1,7 +1,8 @@
 """A recipe for this hardware, with a sentence for each choice.
 
-The hardware's figures say what could win; the few candidates are then built and timed in turn, and the fastest within the error
-allowed is taken. For a device that is only named (PAIFUSER_HARDWARE) nothing can be timed, and the figures decide alone.
+The hardware's figures say what could win; the few candidates are then built and timed in turn, and
+the fastest within the error allowed is taken. For a device that is only named (PAIFUSER_HARDWARE)
+nothing can be timed, and the figures decide alone.
 """
 
 from __future__ import annotations
@@ -31,11 +32,19 @@ EQUAL = 0.97  # what comes within this of the best counts as equal, and the simp
 Choice = dict[str, dict[str, Any]]
 
 
-def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engines: Iterable[str] | None = None) -> Recipe:
-    """Choose a recipe for this hardware; `recipe.explain()` says why, and `recipe.evidence` holds what was measured.
+def plan(
+    work: Workload,
+    *,
+    max_error: float = 0.02,
+    seconds: float = 40.0,
+    engines: Iterable[str] | None = None,
+) -> Recipe:
+    """Choose a recipe for this hardware; `recipe.explain()` says why, and `recipe.evidence` holds
+    what was measured.
 
-    `max_error` is the relative output error that is acceptable, `seconds` the time for measuring (building comes on top; 0
-    decides from the hardware's figures alone), `engines` which back ends may be taken.
+    `max_error` is the relative output error that is acceptable, `seconds` the time for measuring
+    (building comes on top; 0 decides from the hardware's figures alone), `engines` which back ends
+    may be taken.
     """
     check_seconds(seconds)
     work = workload_of(work)
@@ -43,14 +52,21 @@ def plan(work: Workload, *, max_error: float = 0.02, seconds: float = 40.0, engi
     allowed = _allowed(engines)
     folding = _fold(work)
     if seconds <= 0 or machine.source == "published":
-        return Recipe([*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name)
-    candidates = [Recipe([*folding, *rest]) for rest in _candidates(work, machine, max_error, allowed)]
+        return Recipe(
+            [*folding, *_by_figures(work, machine, max_error, allowed)], workload=work.name
+        )
+    candidates = [
+        Recipe([*folding, *rest]) for rest in _candidates(work, machine, max_error, allowed)
+    ]
     measured = compare(work, *candidates, seconds=seconds, metric=False)
     by_label = {one.label: one for one in candidates}
     best = _best(measured, by_label, max_error)
     if best is None:
         return Recipe(workload=work.name, evidence=measured)
-    steps = [_because(step, sentence) for step, sentence in _sentences(by_label[best.name], best, measured)]
+    steps = [
+        _because(step, sentence)
+        for step, sentence in _sentences(by_label[best.name], best, measured)
+    ]
     return Recipe(steps, workload=work.name, evidence=measured)
 
 
@@ -59,38 +75,69 @@ def _allowed(engines: Iterable[str] | None) -> tuple[str, ...]:
     wanted = here if engines is None else tuple(engines)
     for name in wanted:
         if name not in here:
-            raise WorkloadError(f"engine '{name}' is not available here; there are {', '.join(here)}.")
+            raise WorkloadError(
+                f"engine '{name}' is not available here; there are {', '.join(here)}."
+            )
     return wanted
 
 
 def _fold(work: Workload) -> list[Choice]:
-    """Folding is exact and never costs anything at run time, so it is taken wherever there is something to fold."""
+    """Folding is exact and never costs anything at run time, so it is taken wherever there is
+    something to fold.
+    """
     with running(work.model):
-        pairs = plan_fold(work.model, observe(work.model, lambda: work.inputs.clone()(work.model))).pairs
+        pairs = plan_fold(
+            work.model, observe(work.model, lambda: work.inputs.clone()(work.model))
+        ).pairs
     if not pairs:
         return []
-    return [{"fold": {"why": f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, each costs nothing"}}]
+    return [
+        {
+            "fold": {
+                "why": (
+                    f"{len(pairs)} batch-norm layers follow a convolution or linear layer; folded, "
+                    "each costs nothing"
+                )
+            }
+        }
+    ]
 
 
-def _candidates(work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]) -> list[list[Choice]]:
-    """What could win here: each engine with each sensible number of threads, in each number format that is worth it."""
-    formats = [None, *(name for name in (_half_format(machine, max_error), _int8(machine, max_error)) if name)]
+def _candidates(
+    work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
+) -> list[list[Choice]]:
+    """What could win here: each engine with each sensible number of threads, in each number format
+    that is worth it.
+    """
+    formats = [
+        None,
+        *(name for name in (_half_format(machine, max_error), _int8(machine, max_error)) if name),
+    ]
     layouts: list[list[Choice]] = [[], [{"layout": {}}]] if _has_images(work) else [[]]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     found: list[list[Choice]] = []
     for count in counts:
         for name in formats:
             numbers: list[Choice] = [{"precision": {"default": name}}] if name else []
-            backends = _backends(work, count, in_half=name in ("bf16", "fp16"), in_bf16="bf16" in formats and name != "bf16")
+            backends = _backends(
+                work,
+                count,
+                in_half=name in ("bf16", "fp16"),
+                in_bf16="bf16" in formats and name != "bf16",
+            )
             eager = [[*numbers, *layout] for layout in layouts]
             eager += [[*eager[-1], {"fuse": {}}]] if name is None else []
             found += [[*steps, _backend("eager", count)] for steps in eager if "eager" in engines]
-            found += [[*numbers, backend] for backend in backends if backend["backend"]["name"] in engines]
+            found += [
+                [*numbers, backend] for backend in backends if backend["backend"]["name"] in engines
+            ]
     return found
 
 
 def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> list[Choice]:
-    """The engines beside eager; ONNX Runtime has no 16-bit convolutions on a CPU, and threads that spin matter from two on."""
+    """The engines beside eager; ONNX Runtime has no 16-bit convolutions on a CPU, and threads that
+    spin matter from two on.
+    """
     is_cpu = work.device.type == "cpu"
     sleeping, spinning = _backend("onnxruntime", count), _backend("onnxruntime", count, spin=True)
     exported = [
@@ -103,11 +150,16 @@ def _backends(work: Workload, count: int, *, in_half: bool, in_bf16: bool) -> li
 
 
 def _backend(name: str, count: int, **options: bool) -> Choice:
-    return {"backend": {"name": name, "threads": count} | {option: True for option, is_on in options.items() if is_on}}
+    return {
+        "backend": {"name": name, "threads": count}
+        | {option: True for option, is_on in options.items() if is_on}
+    }
 
 
 def _half_format(machine: Hardware, max_error: float) -> str | None:
-    """The 16-bit format that this hardware computes much faster in than in fp32; None where there is none or it must be exact."""
+    """The 16-bit format that this hardware computes much faster in than in fp32; None where there
+    is none or it must be exact.
+    """
     target = machine.target
     if max_error < 1e-3:
         return None
@@ -118,7 +170,9 @@ def _half_format(machine: Hardware, max_error: float) -> str | None:
 
 
 def _int8(machine: Hardware, max_error: float) -> str | None:
-    """int8 where the hardware computes much faster in it, to other engines' numbers, too, and some error is allowed."""
+    """int8 where the hardware computes much faster in it, to other engines' numbers, too, and some
+    error is allowed.
+    """
     rate = machine.target.int8_gops
     is_worth = rate is not None and rate > WORTH * machine.target.fp32_gflops
     is_fit = is_worth and not machine.accelerators and max_error >= LEAST_INT8_ERROR
@@ -131,27 +185,39 @@ def _has_images(work: Workload) -> bool:
     )
 
 
-def _by_figures(work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]) -> list[Choice]:
+def _by_figures(
+    work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
+) -> list[Choice]:
     """The recipe for a device that cannot be timed from here."""
     steps: list[Choice] = []
     target = machine.target
     device = machine.accelerators[0] if machine.accelerators else None
     if _has_images(work) and (device is None or device.kind == "cuda"):
-        steps.append({"layout": {"why": f"matrix units of {machine.name} read images channels-last"}})
+        steps.append(
+            {"layout": {"why": f"matrix units of {machine.name} read images channels-last"}}
+        )
     if (half := _half_format(machine, max_error)) is not None:
         rate = (target.bf16_gflops if half == "bf16" else target.fp16_gflops) or 0.0
-        why = f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and {target.fp32_gflops / 1e3:.3g} in fp32"
+        why = (
+            f"{machine.name} computes {rate / 1e3:.3g} TFLOP/s in {half} and "
+            f"{target.fp32_gflops / 1e3:.3g} in fp32"
+        )
         steps.append({"precision": {"default": half, "why": why}})
     if device is not None:
         steps += _engine_of(device, engines)
     elif "openvino" in engines:
-        why = "usually the fastest of the engines on an x86 CPU; not measured, since no time was given"
+        why = (
+            "usually the fastest of the engines on an x86 CPU; not measured, since no time was "
+            "given"
+        )
         steps.append({"backend": {"name": "openvino", "why": why}})
     return steps
 
 
 def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
-    """Inductor for a device that it compiles for, else eager PyTorch with the reason; nothing where that may not be taken."""
+    """Inductor for a device that it compiles for, else eager PyTorch with the reason; nothing where
+    that may not be taken.
+    """
     reason = inductor_obstacle(device)
     name = "eager" if reason else "inductor"
     why = reason or f"fuses what lies between the large operators on {device.name}"
@@ -159,7 +225,9 @@ def _engine_of(device: Accelerator, engines: tuple[str, ...]) -> list[Choice]:
 
 
 def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) -> Measurement | None:
-    """The fastest row within the error; among equals the one with the fewest steps, eager before engines."""
+    """The fastest row within the error; among equals the one with the fewest steps, eager before
+    engines.
+    """
     rows = [row for row in measured.rows if row.name in recipes and row.speedup is not None]
     rows = [row for row in rows if (row.relative_error or 0.0) <= max_error]
     if not rows:
@@ -171,7 +239,9 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _sentences(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
+def _sentences(
+    recipe: Recipe, best: Measurement, measured: Comparison
+) -> Iterable[tuple[Any, str]]:
     for step in recipe.steps:
         yield step, step.why or _sentence(step.kind, best, measured)
 
@@ -180,12 +250,21 @@ def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
-        return f"part of the fastest of {count} recipes measured here; output error {best.relative_error:.1e}"
-    others = [row for row in measured.rows if row.latency_ms is not None and row.name not in (best.name, base.name)]
+        return (
+            f"part of the fastest of {count} recipes measured here; output error "
+            f"{best.relative_error:.1e}"
+        )
+    others = [
+        row
+        for row in measured.rows
+        if row.latency_ms is not None and row.name not in (best.name, base.name)
+    ]
     near = min(others, key=lambda row: row.latency_ms or 0.0, default=base)
     return (
-        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was ({best.speedup:.2f} ×, "
-        f"output error {best.relative_error:.1e}); next best: {near.name} with {near.latency_ms:.3g} ms"
+        f"{best.latency_ms:.3g} ms against {base.latency_ms:.3g} ms as it was ({best.speedup:.2f} "
+        "×, "
+        f"output error {best.relative_error:.1e}); next best: {near.name} with "
+        f"{near.latency_ms:.3g} ms"
     )
 
 

@@ -10,7 +10,9 @@ EAGER = "eager"  # the engine that is none
 
 
 def is_applied(step: Options, applied: Iterable[Options]) -> bool:
-    """Whether a step was done before, with what is advised among its options; where an engine runs the model no other is advised."""
+    """Whether a step was done before, with what is advised among its options; where an engine runs
+    the model no other is advised.
+    """
     kind, options = next(iter(step.items()))
     done = [one[kind] for one in applied if kind in one]
     if kind == "backend":

@@ -1,8 +1,10 @@
-"""Every allocation of one call and the layer that made it: torch's own profiler, with each layer marked.
+"""Every allocation of one call and the layer that made it: torch's own profiler, with each layer
+marked.
 
-torch reports each block that its allocators give out and take back, with its address, those inside operators too. What an operator
-gives back before it ends is its workspace. Memory that a library takes from the system by itself, as oneDNN's scratch or the arena
-of an exported engine, is reported by nobody; nor is what the call gives back of what was there before it.
+torch reports each block that its allocators give out and take back, with its address, those inside
+operators too. What an operator gives back before it ends is its workspace. Memory that a library
+takes from the system by itself, as oneDNN's scratch or the arena of an exported engine, is reported
+by nobody; nor is what the call gives back of what was there before it.
 """
 
 from __future__ import annotations
@@ -24,14 +26,20 @@ from ..records import MemoryTimeline
 from ..workload import Derived, Workload, running, workload_of
 from .recording import MARK
 
-NOT_SEEN = "Memory that a library takes without asking torch (oneDNN's scratch, an exported engine's arena) is not seen."
+NOT_SEEN = (
+    "Memory that a library takes without asking torch (oneDNN's scratch, an exported engine's "
+    "arena) is not seen."
+)
 
 
 def memory_timeline(subject: Workload | Derived) -> MemoryTimeline:
-    """See what one call of a model, or of a variant of it, has alive at each moment, and which layer took it."""
+    """See what one call of a model, or of a variant of it, has alive at each moment, and which
+    layer took it.
+    """
     work = workload_of(subject)
     own = None if isinstance(subject, Workload) else subject.own_threads
-    work.output()  # it fails here with its layer's name; and what is made once, at the first call, is made
+    # it fails here with its layer's name; and what is made once, at the first call, is made
+    work.output()
     call = work.inputs.clone()
     with running(work.model), threads(own) if own else nullcontext():
         nodes = _watched(work.model, lambda: call(work.model), work.device)
@@ -43,7 +51,9 @@ def _timeline(work: Workload, whole: Any, blocks: list[_Block]) -> MemoryTimelin
     weights, makers = _weights_by_layer(work.model), {block.layer for block in blocks}
     layers = [name for name, _ in work.model.named_modules() if name in weights or name in makers]
     place = {layer: index for index, layer in enumerate(layers)}
-    events = sorted((event for block in blocks for event in block.events()), key=lambda event: event[0])
+    events = sorted(
+        (event for block in blocks for event in block.events()), key=lambda event: event[0]
+    )
     return MemoryTimeline(
         workload=work.name,
         machine=hardware().name,
@@ -60,7 +70,9 @@ def _timeline(work: Workload, whole: Any, blocks: list[_Block]) -> MemoryTimelin
 
 
 def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) -> list[Any]:
-    """What the profiler saw of a call, in order of time, whatever encloses before what it encloses."""
+    """What the profiler saw of a call, in order of time, whatever encloses before what it
+    encloses.
+    """
     marks: list[Any] = []
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
@@ -71,7 +83,11 @@ def _watched(model: nn.Module, call: Callable[[], Any], device: torch.device) ->
         marks.pop().__exit__(None, None, None)
 
     on_device = "cuda" if device.type == "cuda" else None
-    with profile(use_device=on_device, profile_memory=True) as profiled, watching(model, enter, leave), record_function(MARK):
+    with (
+        profile(use_device=on_device, profile_memory=True) as profiled,
+        watching(model, enter, leave),
+        record_function(MARK),
+    ):
         kept = call()
     del kept
     nodes = _flat(profiled.kineto_results.experimental_event_tree())
@@ -88,7 +104,9 @@ def _flat(nodes: Iterable[Any]) -> Iterator[Any]:
 
 @dataclass
 class _Block:
-    """Memory from when it is given out to when it is taken back; at the end of the call, the answer is not."""
+    """Memory from when it is given out to when it is taken back; at the end of the call, the answer
+    is not.
+    """
 
     layer: str
     operator_end_ns: int
@@ -108,14 +126,20 @@ class _Block:
 
 
 def _blocks(nodes: list[Any], device: torch.device) -> Iterator[_Block]:
-    """The blocks that a call took, each with the innermost layer that ran and the operator that it called."""
+    """The blocks that a call took, each with the innermost layer that ran and the operator that it
+    called.
+    """
     spans: list[Any] = []
     alive: dict[int, _Block] = {}
     for place, node in enumerate(nodes):
         while spans and spans[-1].end_time_ns <= node.start_time_ns:
             spans.pop()
         if node.tag != _EventType.Allocation:
-            spans += [node] if node.tag == _EventType.TorchOp and node.start_tid == nodes[0].start_tid else []
+            spans += (
+                [node]
+                if node.tag == _EventType.TorchOp and node.start_tid == nodes[0].start_tid
+                else []
+            )
         elif node.extra_fields.device.type == device.type:
             pointer, size = node.extra_fields.ptr, node.extra_fields.alloc_size
             if size > 0:

@@ -1,4 +1,5 @@
-"""What a step would do to a layer: the layer alone, on inputs of its shape, as it is and changed, timed in turn.
+"""What a step would do to a layer: the layer alone, on inputs of its shape, as it is and changed,
+timed in turn.
 
 A layer's class and options, not its name, decide its speed, so that of equal layers one is tried.
 """
@@ -46,7 +47,9 @@ class Trial:
 def try_alternatives(
     model: nn.Module, seen: Operators, own_ms: dict[str, float], machine: Hardware
 ) -> dict[str, tuple[Alternative, ...]]:
-    """Try the steps that could help on the layers that take most time, for a few seconds at most."""
+    """Try the steps that could help on the layers that take most time, for a few seconds at
+    most.
+    """
     if isinstance(model, torch.jit.ScriptModule):  # its layers are compiled and do not run alone
         return {}
     groups = _equal_layers(model, seen)
@@ -64,24 +67,39 @@ def try_alternatives(
 
 
 def _tried(module: nn.Module, shape: tuple[int, ...], machine: Hardware) -> Iterator[Alternative]:
-    """What each step does to a layer; nothing is known of one that does not run alone, for want of another argument perhaps."""
+    """What each step does to a layer; nothing is known of one that does not run alone, for want of
+    another argument perhaps.
+    """
     for trial in _trials(machine, module, is_image=len(shape) == 4):
         try:
             yield _try(module, shape, trial)
         except Exception as error:
-            logger.info("%s was not tried alone with %s: %s", type(module).__name__, trial.step, first_line(error))
+            logger.info(
+                "%s was not tried alone with %s: %s",
+                type(module).__name__,
+                trial.step,
+                first_line(error),
+            )
 
 
 def _trials(machine: Hardware, module: nn.Module, *, is_image: bool) -> Iterator[Trial]:
     """What could help a layer that is in fp32 or, already in 16 bits, only another layout."""
     target, now = machine.target, _dtype(module)
-    halves = (("bf16", torch.bfloat16, target.bf16_gflops), ("fp16", torch.float16, target.fp16_gflops))
+    halves = (
+        ("bf16", torch.bfloat16, target.bf16_gflops),
+        ("fp16", torch.float16, target.fp16_gflops),
+    )
     faster = [
-        (name, dtype) for name, dtype, rate in halves if rate and rate > WORTH * target.fp32_gflops and now == torch.float32
+        (name, dtype)
+        for name, dtype, rate in halves
+        if rate and rate > WORTH * target.fp32_gflops and now == torch.float32
     ]
     if is_image:
         yield Trial({"layout": {}}, methodcaller("to", memory_format=torch.channels_last))
-    yield from (Trial({"precision": {"default": name}}, methodcaller("to", dtype)) for name, dtype in faster[:1])
+    yield from (
+        Trial({"precision": {"default": name}}, methodcaller("to", dtype))
+        for name, dtype in faster[:1]
+    )
     is_worth = (target.int8_gops or 0.0) > WORTH * target.fp32_gflops and now == torch.float32
     if is_worth and obstacle(module, "int8") is None:
         yield Trial({"precision": {"default": "int8"}}, _in_int8)
@@ -93,11 +111,15 @@ def _in_int8(one: Any) -> Any:
 
 
 def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
-    """The layers that a change of layout or of number format can matter to, those of equal kind, options and input together."""
+    """The layers that a change of layout or of number format can matter to, those of equal kind,
+    options and input together.
+    """
     groups: dict[str, list[str]] = defaultdict(list)
     for layer, shapes in seen.given.items():
         module = model.get_submodule(layer)
-        if isinstance(module, QuantizedLayer):  # its format is chosen, and its operators have an order of their own
+        if isinstance(
+            module, QuantizedLayer
+        ):  # its format is chosen, and its operators have an order of their own
             continue
         is_image = len(shapes) == 1 and len(shapes[0]) == 4 and layer not in seen.channels_last
         is_spatial = is_image and not any(module.children()) and _is_spatial(seen.of_layer(layer))
@@ -107,7 +129,11 @@ def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
 
 
 def _is_spatial(operators: list[str]) -> bool:
-    return any(part in name for name in operators for part in ("conv", "pool", "batch_norm", "group_norm", "upsample"))
+    return any(
+        part in name
+        for name in operators
+        for part in ("conv", "pool", "batch_norm", "group_norm", "upsample")
+    )
 
 
 def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative:
@@ -120,8 +146,13 @@ def _try(module: nn.Module, shape: tuple[int, ...], trial: Trial) -> Alternative
         for _ in range(ROUNDS + 1):
             for is_changed, call in ((False, lambda: here(x)), (True, lambda: there(y))):
                 taken[is_changed].append(timed_ms(call, device))
-    return Alternative(step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:]))
+    return Alternative(
+        step=trial.step, here_ms=median(taken[False][1:]), there_ms=median(taken[True][1:])
+    )
 
 
 def _dtype(module: nn.Module) -> torch.dtype:
-    return next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)
+    return next(
+        (weight.dtype for weight in module.parameters() if weight.is_floating_point()),
+        torch.float32,
+    )

@@ -1,7 +1,8 @@
-"""How long each layer took itself: at every entry into a layer and every exit the time since the last goes to the layer on top.
+"""How long each layer took itself: at every entry into a layer and every exit the time since the
+last goes to the layer on top.
 
-What the clock's own bookkeeping takes lies outside what it adds up; the little that remains is measured on layers that do nothing,
-and taken out.
+What the clock's own bookkeeping takes lies outside what it adds up; the little that remains is
+measured on layers that do nothing, and taken out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ CALIBRATIONS = 15
 
 @dataclass(frozen=True)
 class Run:
-    """One watched run: each layer's own time, how often it was called, and how often it called another."""
+    """One watched run: each layer's own time, how often it was called, and how often it called
+    another.
+    """
 
     own_ms: dict[str, float]
     calls: dict[str, int]
@@ -35,15 +38,28 @@ class Run:
         return sum(self.own_ms.values())
 
     def corrected(self, call_ms: float) -> dict[str, float]:
-        """Each layer's own time without the cost of watching: half of a call's falls to the caller, half to the called."""
+        """Each layer's own time without the cost of watching: half of a call's falls to the caller,
+        half to the called.
+        """
         return {
-            layer: max(0.0, spent - call_ms * (self.calls.get(layer, 0) + self.calls_made.get(layer, 0)) / 2)
+            layer: max(
+                0.0,
+                spent - call_ms * (self.calls.get(layer, 0) + self.calls_made.get(layer, 0)) / 2,
+            )
             for layer, spent in self.own_ms.items()
         }
 
 
-def watch_run(model: nn.Module, call: Callable[[], Any], device: torch.device, *, partial: list[Run] | None = None) -> Run:
-    """Run a model once and see how long each layer took itself; a run that fails leaves what it saw in `partial`."""
+def watch_run(
+    model: nn.Module,
+    call: Callable[[], Any],
+    device: torch.device,
+    *,
+    partial: list[Run] | None = None,
+) -> Run:
+    """Run a model once and see how long each layer took itself; a run that fails leaves what it saw
+    in `partial`.
+    """
     clock = _CudaClock(device) if device.type == "cuda" else _Clock()
     layers = [""]
     calls: dict[str, int] = defaultdict(int)
@@ -74,7 +90,9 @@ def watch_run(model: nn.Module, call: Callable[[], Any], device: torch.device, *
 
 
 class _Clock:
-    """Wall time, in two readings an event, so that what happens between `stop` and `start` is nobody's."""
+    """Wall time, in two readings an event, so that what happens between `stop` and `start` is
+    nobody's.
+    """
 
     def __init__(self) -> None:
         self.spent: dict[str, int] = defaultdict(int)
@@ -91,7 +109,9 @@ class _Clock:
 
 
 class _CudaClock:
-    """Time on the device, by events in the current stream; read only when the device has come to the end."""
+    """Time on the device, by events in the current stream; read only when the device has come to
+    the end.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -132,7 +152,9 @@ class _Idle(nn.Module):
 
 @cache
 def call_costs_ms() -> tuple[float, float]:
-    """What calling a layer costs by itself, and what watching the call adds to the times (both per call, on this machine)."""
+    """What calling a layer costs by itself, and what watching the call adds to the times (both per
+    call, on this machine).
+    """
     model, x = _Idle().eval(), torch.zeros(1)
     cpu = torch.device("cpu")
     plain, watched = [], []

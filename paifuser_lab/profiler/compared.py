@@ -6,7 +6,12 @@ from ..records import LayerProfile, Profile, Reason
 
 NOISE = 0.05  # a change smaller than this, or than the spread of either, is none
 COPIES = ("_to_copy", "clone", "copy_", "contiguous")
-FORMATS = {"bfloat16": "bf16_gflops", "float16": "fp16_gflops", "float32": "fp32_gflops", "int8": "int8_gops"}
+FORMATS = {
+    "bfloat16": "bf16_gflops",
+    "float16": "fp16_gflops",
+    "float32": "fp32_gflops",
+    "int8": "int8_gops",
+}
 
 
 def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:
@@ -16,19 +21,27 @@ def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> l
     before = against[row.layer]
     told = [Reason(topic="change", sentence=_change(before, row))]
     if row.total_ms >= before.total_ms * (1 - NOISE):
-        told += [Reason(topic="not faster", sentence=sentence) for sentence in _why_not(profile, row, against, before)]
+        told += [
+            Reason(topic="not faster", sentence=sentence)
+            for sentence in _why_not(profile, row, against, before)
+        ]
     return told
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
     if row.kind == "Identity" and before.kind != "Identity":
         return (
-            f"It is gone, and its {before.self_ms:.3g} ms with it: a {before.kind} before, now folded into the layer it followed."
+            f"It is gone, and its {before.self_ms:.3g} ms with it: a {before.kind} before, now "
+            "folded into the layer it followed."
         )
     ratio = before.total_ms / row.total_ms if row.total_ms else 1.0
     took = f"It took {before.total_ms:.3g} ms and takes {row.total_ms:.3g} ms now"
-    if abs(row.total_ms - before.total_ms) <= max(NOISE * before.total_ms, _spread(before), _spread(row)):
-        return f"{took}, which differ from round to round by as much: no difference beyond the noise."
+    if abs(row.total_ms - before.total_ms) <= max(
+        NOISE * before.total_ms, _spread(before), _spread(row)
+    ):
+        return (
+            f"{took}, which differ from round to round by as much: no difference beyond the noise."
+        )
     return f"{took}: {ratio:.2f} × {'faster' if ratio > 1 else 'as fast, that is slower'}."
 
 
@@ -37,26 +50,35 @@ def _spread(row: LayerProfile) -> float:
     return (high - low) / 2
 
 
-def _why_not(profile: Profile, row: LayerProfile, against: Profile, before: LayerProfile) -> list[str]:
+def _why_not(
+    profile: Profile, row: LayerProfile, against: Profile, before: LayerProfile
+) -> list[str]:
     """Facts that keep a changed layer from getting faster."""
     found = []
     if row.dtype != before.dtype and row.dtype in FORMATS and before.dtype in FORMATS:
         now = getattr(profile.ceiling, FORMATS[row.dtype]) or 0.0
         then = getattr(against.ceiling, FORMATS[before.dtype]) or 0.0
-        found.append(f"This machine computes {now:.3g} GFLOP/s in {row.dtype} and {then:.3g} in {before.dtype}.")
+        found.append(
+            f"This machine computes {now:.3g} GFLOP/s in {row.dtype} and {then:.3g} in "
+            f"{before.dtype}."
+        )
     copies, copied = _copies_ms(row), _copies_ms(before)
     if copies > copied + NOISE * row.total_ms:
         found.append(
-            f"{copies - copied:.3g} ms more than before go into copies: conversions of number format or layout around it."
+            f"{copies - copied:.3g} ms more than before go into copies: conversions of number "
+            "format or layout around it."
         )
     if row.verdict == "overhead":
         found.append(
-            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are the cost of calling, which the change did not touch."
+            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are the cost of calling, which "
+            "the change did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
         found.append("It is bound by memory, and moves as many bytes as before.")
     if row.flops >= before.flops and row.verdict == "compute" and row.dtype == before.dtype:
-        found.append("It is bound by computing, and computes as much as before in the same number format.")
+        found.append(
+            "It is bound by computing, and computes as much as before in the same number format."
+        )
     return found
 
 

@@ -1,8 +1,9 @@
 """What an operator costs in arithmetic and in bytes, from the tensors that it read and made.
 
-Matrix products, convolutions and attention are counted by torch's own formulas (torch.utils.flop_counter), two operations a
-multiply-add. The rest is counted here: one operation an element for pointwise operators, a few for norms and softmax, none for
-what only moves data. Bytes are what an operator has to read and write once; a view moves none.
+Matrix products, convolutions and attention are counted by torch's own formulas
+(torch.utils.flop_counter), two operations a multiply-add. The rest is counted here: one operation
+an element for pointwise operators, a few for norms and softmax, none for what only moves data.
+Bytes are what an operator has to read and write once; a view moves none.
 """
 
 from __future__ import annotations
@@ -20,14 +21,24 @@ from torch.utils.flop_counter import flop_registry
 from ..measure.flops import MULTIPLY_ADDS
 from ..quantization import Int8Tensor
 
-MOVES = ("clone", "copy_", "_to_copy", "lift_fresh", "fill_", "zero_", "_pin_memory")  # pointwise to torch, arithmetic to nobody
+MOVES = (
+    "clone",
+    "copy_",
+    "_to_copy",
+    "lift_fresh",
+    "fill_",
+    "zero_",
+    "_pin_memory",
+)  # pointwise to torch, arithmetic to nobody
 A_NORM = 7  # an element: mean, deviation, square, sum, scaling, weight, bias
 A_SOFTMAX = 5  # an element: maximum, difference, exponential, sum, quotient
 A_BATCH_NORM = 2  # an element, with statistics that are known
 
 
 class Cost(NamedTuple):
-    """Arithmetic and traffic of one call; `macs` are its multiply-adds, which `flops` counts twice."""
+    """Arithmetic and traffic of one call; `macs` are its multiply-adds, which `flops` counts
+    twice.
+    """
 
     flops: int = 0
     macs: int = 0
@@ -46,7 +57,12 @@ def cost_of(func: Any, args: Any, kwargs: Any, result: Any) -> Cost:
     flops = 2 * macs if macs else _other_flops(func, args, read, made)
     name = _name(func)
     if name in GATHERS:
-        return Cost(flops, macs, _gathered_bytes(name, read, made) + _index_bytes(read), sum(map(_bytes, made)))
+        return Cost(
+            flops,
+            macs,
+            _gathered_bytes(name, read, made) + _index_bytes(read),
+            sum(map(_bytes, made)),
+        )
     reads = {id(one): one for one in read}.values()
     is_empty = name.startswith(("empty", "new_empty"))
     overwrites = name in ("copy_", "fill_", "zero_")
@@ -87,12 +103,20 @@ def _other_flops(func: Any, args: Any, read: list[Tensor], made: list[Tensor]) -
     return made[0].numel() if torch.Tag.pointwise in func.tags else 0
 
 
-PER_ELEMENT = {"batch_norm": A_BATCH_NORM, "layer_norm": A_NORM, "group_norm": A_NORM, "rms_norm": A_NORM, "softmax": A_SOFTMAX}
+PER_ELEMENT = {
+    "batch_norm": A_BATCH_NORM,
+    "layer_norm": A_NORM,
+    "group_norm": A_NORM,
+    "rms_norm": A_NORM,
+    "softmax": A_SOFTMAX,
+}
 GATHERS = ("embedding", "index", "index_select", "gather", "take", "_embedding_bag")
 
 
 def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
-    """One operation for each element of each window; an adaptive pool looks at each of its inputs once."""
+    """One operation for each element of each window; an adaptive pool looks at each of its inputs
+    once.
+    """
     kernel = args[1] if len(args) > 1 else None
     is_window = isinstance(kernel, list | tuple) and len(args) > 2
     return made[0].numel() * prod(kernel) if is_window else read[0].numel()  # type: ignore[arg-type]
@@ -102,7 +126,9 @@ def _is_view(func: Any) -> bool:
     returns = func._schema.returns
     if _name(func) == "_unsafe_view":  # it does not say so, but moves nothing
         return True
-    return bool(returns) and all(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+    return bool(returns) and all(
+        one.alias_info is not None and not one.alias_info.is_write for one in returns
+    )
 
 
 def _name(func: Any) -> str:
@@ -140,5 +166,7 @@ def _bytes(tensor: Tensor) -> int:
         return _bytes(tensor.steps)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return tensor.numel() * tensor.element_size()
-    sizes = (size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0)
+    sizes = (
+        size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0
+    )
     return prod(sizes) * tensor.element_size() if tensor.numel() else 0

@@ -1,4 +1,6 @@
-"""Layers that compute faster than the ceiling that was measured: the ceiling was too low, and theirs takes its place."""
+"""Layers that compute faster than the ceiling that was measured: the ceiling was too low, and
+theirs takes its place.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from ..records import LayerProfile, Profile
 from .observation import Sight
 from .rows import profile_of
 
-RATES = {"float32": "fp32_gflops", "bfloat16": "bf16_gflops", "float16": "fp16_gflops", "int8": "int8_gops"}
+RATES = {
+    "float32": "fp32_gflops",
+    "bfloat16": "bf16_gflops",
+    "float16": "fp16_gflops",
+    "int8": "int8_gops",
+}
 CLEARLY = 1.03  # times the ceiling
 MOST = 4.0  # times: more is an operator that does less than was counted
 LEAST_MS = 0.2  # of a layer; below it the clock's own cost decides
@@ -29,21 +36,34 @@ def finished(sight: Sight) -> Profile:
 
 
 def rates_beyond(sight: Sight, profile: Profile) -> dict[str, float]:
-    """The highest rate in each format that layers reached on the CPU, where it beats the ceiling of so many threads."""
+    """The highest rate in each format that layers reached on the CPU, where it beats the ceiling of
+    so many threads.
+    """
     ceiling = sight.ceiling
-    if profile.device != "cpu" or ceiling.threads != sight.threads or len(sight.plain_ms) < FEWEST_RUNS:
+    if (
+        profile.device != "cpu"
+        or ceiling.threads != sight.threads
+        or len(sight.plain_ms) < FEWEST_RUNS
+    ):
         return {}
     best: dict[str, float] = {}
     for row in profile:
         name = RATES.get(row.dtype, "")
         known = getattr(ceiling, name, None)
-        if known and row.gflops and CLEARLY * known < row.gflops <= MOST * known and _is_comparable(sight, row):
+        if (
+            known
+            and row.gflops
+            and CLEARLY * known < row.gflops <= MOST * known
+            and _is_comparable(sight, row)
+        ):
             best[name] = max(best.get(name, 0.0), row.gflops)
     return best
 
 
 def _is_comparable(sight: Sight, row: LayerProfile) -> bool:
-    """Whether the layer multiplies in the very format that its row names, and long enough to be timed."""
+    """Whether the layer multiplies in the very format that its row names, and long enough to be
+    timed.
+    """
     module = sight.work.model.get_submodule(row.layer)
     if row.self_ms < LEAST_MS or not row.macs:
         return False

@@ -1,7 +1,9 @@
-"""Look at a model's layers: run it untouched and watched in turn, see what its operators cost, and join it all to rows.
+"""Look at a model's layers: run it untouched and watched in turn, see what its operators cost, and
+join it all to rows.
 
-Four looks, each at what it sees best: watched runs for time, a dispatch mode for operators and their costs, torch's profiler for
-memory and kernels, and the layer alone for what a step would change. Whatever happens, nothing of it stays on the model.
+Four looks, each at what it sees best: watched runs for time, a dispatch mode for operators and
+their costs, torch's profiler for memory and kernels, and the layer alone for what a step would
+change. Whatever happens, nothing of it stays on the model.
 """
 
 from __future__ import annotations
@@ -50,10 +52,18 @@ def profile(
 ) -> Profile:
     """See where a model, or a variant of it, spends its time, memory and bytes, layer by layer.
 
-    Ends after `runs`, or after `seconds` once five are done. `backward` also times the gradients of a training step. `threads` is
-    the faster of one and all unless given. A model that fails is shown up to the layer where it did.
+    Ends after `runs`, or after `seconds` once five are done. `backward` also times the gradients of
+    a training step. `threads` is the faster of one and all unless given. A model that fails is
+    shown up to the layer where it did.
     """
-    return profile_in_turn([subject], runs=runs, seconds=seconds, backward=backward, threads=threads, should_stop=should_stop)[0]
+    return profile_in_turn(
+        [subject],
+        runs=runs,
+        seconds=seconds,
+        backward=backward,
+        threads=threads,
+        should_stop=should_stop,
+    )[0]
 
 
 def profile_in_turn(
@@ -70,13 +80,19 @@ def profile_in_turn(
     check_seconds(seconds)
     check_threads(threads)
     if not isinstance(subjects, Sequence):
-        raise MeasureError(f"profile_in_turn takes a list of workloads and not a {type(subjects).__name__}; one is for profile.")
+        raise MeasureError(
+            f"profile_in_turn takes a list of workloads and not a {type(subjects).__name__}; one "
+            "is for profile."
+        )
     if backward:
         for subject in subjects:
             _check_gradients(workload_of(subject))
     sights = [_first_look(subject, threads) for subject in subjects]
     whole = [one for one in sights if one.failure is None]
-    with progress("profiling", runs + 3 * len(whole)) as shown, torch.random.fork_rng(devices=_devices(whole)):
+    with (
+        progress("profiling", runs + 3 * len(whole)) as shown,
+        torch.random.fork_rng(devices=_devices(whole)),
+    ):
         try:
             _time_in_turn(whole, runs, seconds, shown, should_stop)
             for sight in whole:
@@ -95,7 +111,9 @@ def _devices(sights: list[Sight]) -> list[torch.device]:
 
 
 def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
-    """Whether it runs at all, with how many threads it is fastest, and which operators its layers run."""
+    """Whether it runs at all, with how many threads it is fastest, and which operators its layers
+    run.
+    """
     work, own = workload_of(subject), None if isinstance(subject, Workload) else subject.own_threads
     machine = hardware()
     try:
@@ -105,7 +123,9 @@ def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
     sight = Sight(work, threads or own or _faster_threads(work), machine)
     with running(work.model), with_threads(sight.threads):
         once_ms = timed_ms(sight.fresh_call(), work.device)
-        sight.operators = watch_operators(work.model, sight.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS)
+        sight.operators = watch_operators(
+            work.model, sight.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS
+        )
     return sight
 
 
@@ -116,7 +136,9 @@ def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError
         with suppress(Exception):  # it fails as it did before, and the profile tells how
             watch_operators(work.model, sight.fresh_call, runs=1, found=sight.operators)
         with suppress(Exception):
-            sight.runs.append(watch_run(work.model, sight.fresh_call(), work.device, partial=sight.runs))
+            sight.runs.append(
+                watch_run(work.model, sight.fresh_call(), work.device, partial=sight.runs)
+            )
     return sight
 
 
@@ -131,14 +153,21 @@ def _faster_threads(work: Workload) -> int:
         for _ in range(3):
             for count in choices:
                 with with_threads(count):
-                    best[count] = min(best[count], *(timed_ms(lambda: inputs(work.model), work.device) for _ in range(2)))
+                    best[count] = min(
+                        best[count],
+                        *(timed_ms(lambda: inputs(work.model), work.device) for _ in range(2)),
+                    )
             if max(best.values()) > SLOW_MS:
                 break
     return min(best, key=lambda count: best[count])
 
 
 def _time_in_turn(
-    sights: list[Sight], runs: int, seconds: float, shown: Progress, should_stop: Callable[[], bool] | None
+    sights: list[Sight],
+    runs: int,
+    seconds: float,
+    shown: Progress,
+    should_stop: Callable[[], bool] | None,
 ) -> None:
     """Each untouched and watched, round after round in shuffled order."""
     shuffle = random.Random(0).shuffle
@@ -175,7 +204,9 @@ def _look_closer(sight: Sight, shown: Progress, *, backward: bool) -> None:
         events = record_run(work.model, sight.fresh_call(), work.device, memory=True)
         sight.held, sight.kernels = bytes_held(events), kernels_by_layer(events)
         shown.advance(doing="memory")
-        sight.alternatives = try_alternatives(work.model, sight.operators, sight.runs[-1].own_ms, sight.machine)
+        sight.alternatives = try_alternatives(
+            work.model, sight.operators, sight.runs[-1].own_ms, sight.machine
+        )
         shown.advance(doing="alternatives")
         if backward:
             _look_back(sight)
@@ -183,19 +214,24 @@ def _look_closer(sight: Sight, shown: Progress, *, backward: bool) -> None:
 
 
 def _look_back(sight: Sight) -> None:
-    """A few training steps; the first is not watched: what is compiled is compiled anew for training there."""
+    """A few training steps; the first is not watched: what is compiled is compiled anew for
+    training there.
+    """
     model = sight.work.model
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     try:
         _training_step(sight)()
         for _ in range(BACKWARD_RUNS):
-            sight.backward.append(backward_by_layer(record_run(model, _training_step(sight), sight.work.device)))
+            sight.backward.append(
+                backward_by_layer(record_run(model, _training_step(sight), sight.work.device))
+            )
     except MeasureError:
         raise
     except Exception as error:
         raise MeasureError(
-            f"{sight.work.name} runs, but not a training step of it ({first_line(error).rstrip('.')}); profile it without backward=True."
+            f"{sight.work.name} runs, but not a training step of it "
+            f"({first_line(error).rstrip('.')}); profile it without backward=True."
         ) from error
     finally:
         for module, flag in modes:
@@ -216,12 +252,21 @@ def _training_step(sight: Sight) -> Callable[[], None]:
 
 def _check_gradients(work: Workload) -> None:
     if not any(weight.requires_grad for weight in work.model.parameters()):
-        raise MeasureError(f"{work.name} has no weight that requires a gradient; profile it without backward=True.")
+        raise MeasureError(
+            f"{work.name} has no weight that requires a gradient; profile it without backward=True."
+        )
 
 
 def _surrogate_loss(output: Any) -> Tensor:
     """A number that every answer takes part in."""
-    leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+    leaves = [
+        leaf
+        for leaf in pytree.tree_leaves(output)
+        if isinstance(leaf, Tensor) and leaf.requires_grad
+    ]
     if not leaves:
-        raise MeasureError("no part of the model's answer depends on its weights; profile it without backward=True.")
+        raise MeasureError(
+            "no part of the model's answer depends on its weights; profile it without "
+            "backward=True."
+        )
     return torch.stack([leaf.float().square().mean() for leaf in leaves]).sum()

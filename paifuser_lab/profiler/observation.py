@@ -38,6 +38,8 @@ class Sight:
         return self.machine.target if on_device else self.machine.ceiling(self.threads)
 
     def fresh_call(self) -> Callable[[], Any]:
-        """A call on inputs of its own, made before the clock starts: a model may scribble on them."""
+        """A call on inputs of its own, made before the clock starts: a model may scribble on
+        them.
+        """
         inputs, model = self.work.inputs.clone(), self.work.model
         return lambda: inputs(model)

@@ -1,7 +1,8 @@
-"""Which operators each layer ran itself, how long each took and what it cost: a few runs under a TorchDispatchMode.
+"""Which operators each layer ran itself, how long each took and what it cost: a few runs under a
+TorchDispatchMode.
 
-An operator is timed inside the mode, so that the mode's own work is not in its time. What a layer needed beyond its operators is
-the cost of calling them.
+An operator is timed inside the mode, so that the mode's own work is not in its time. What a layer
+needed beyond its operators is the cost of calling them.
 """
 
 from __future__ import annotations
@@ -47,9 +48,14 @@ class Operators:
 
 
 def watch_operators(
-    model: nn.Module, fresh_call: Callable[[], Callable[[], Any]], *, runs: int, found: Operators | None = None
+    model: nn.Module,
+    fresh_call: Callable[[], Callable[[], Any]],
+    *,
+    runs: int,
+    found: Operators | None = None,
 ) -> Operators:
-    """Run a model once to count its operators and a few times to time them; compiled parts run eagerly here, to be seen.
+    """Run a model once to count its operators and a few times to time them; compiled parts run
+    eagerly here, to be seen.
 
     What a run that fails has seen until then is in `found`.
     """
@@ -60,7 +66,9 @@ def watch_operators(
     return found
 
 
-def _run_once(model: nn.Module, run: Callable[[], Any], found: Operators, *, is_count: bool) -> None:
+def _run_once(
+    model: nn.Module, run: Callable[[], Any], found: Operators, *, is_count: bool
+) -> None:
     layers = [""]
     mode = _Counting(layers, found) if is_count else _Timing(layers, found)
 
@@ -96,7 +104,11 @@ def _note_answer(found: Operators, layer: str, output: Any) -> None:
 def _is_channels_last(tensor: Tensor) -> bool:
     """Whether it can only be that: with one channel, or one pixel, both layouts are the same."""
     is_image = not tensor.is_nested and tensor.layout is torch.strided and tensor.ndim == 4
-    return is_image and tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+    return (
+        is_image
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+        and not tensor.is_contiguous()
+    )
 
 
 def _shapes(values: Any) -> tuple[tuple[int, ...], ...]:
@@ -125,13 +137,20 @@ class _Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = (self.layers[-1], operator_name(func))
         self.found.calls[key] += 1
         self.found.costs[key] = Cost(
-            *(a + b for a, b in zip(self.found.costs[key], cost_of(func, args, kwargs, result), strict=True))
+            *(
+                a + b
+                for a, b in zip(
+                    self.found.costs[key], cost_of(func, args, kwargs, result), strict=True
+                )
+            )
         )
         self._note_flow(self.layers[-1], (args, kwargs), result)
         return result
 
     def _note_flow(self, layer: str, given: Any, result: Any) -> None:
-        """Remember who made each tensor; a weak reference, so that nothing lives longer than in an untouched run."""
+        """Remember who made each tensor; a weak reference, so that nothing lives longer than in an
+        untouched run.
+        """
         for one in _tensors(given):
             reference, maker = self.makers.get(id(one), (None, layer))
             if maker != layer and reference is not None and reference() is one:
@@ -156,12 +175,16 @@ class _Timing(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return answer
         began = time.perf_counter_ns()
         result = func(*args, **kwargs)
-        self.spent_ms[self.layers[-1], operator_name(func)] += (time.perf_counter_ns() - began) / 1e6
+        self.spent_ms[self.layers[-1], operator_name(func)] += (
+            time.perf_counter_ns() - began
+        ) / 1e6
         return result
 
 
 def _taken_apart(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> Any:
-    """The answer of an operator that is made of others, which the mode then sees; NotImplemented of one that runs whole."""
+    """The answer of an operator that is made of others, which the mode then sees; NotImplemented of
+    one that runs whole.
+    """
     if func is torch.ops.higher_order.cond:
         holds, if_so, if_not, operands = args
         with mode:
@@ -174,14 +197,20 @@ def _taken_apart(mode: TorchDispatchMode, func: Any, args: Any, kwargs: Any) -> 
 
 @cache
 def _is_composite(func: Any) -> bool:
-    """Whether torch itself runs other operators in its stead; `func.decompose` would also rewrite operators that run whole."""
+    """Whether torch itself runs other operators in its stead; `func.decompose` would also rewrite
+    operators that run whole.
+    """
     if isinstance(func, HigherOrderOperator) or func._overloadpacket in flop_registry:
         return False
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+    )
 
 
 def operator_name(func: Any) -> str:
-    """An operator as a row names it: 'aten::add.Tensor' is 'add', another library's keeps its namespace."""
+    """An operator as a row names it: 'aten::add.Tensor' is 'add', another library's keeps its
+    namespace.
+    """
     if isinstance(func, HigherOrderOperator):
         return str(func.__name__)
     return str(func._schema.name).removeprefix("aten::")

@@ -12,25 +12,36 @@ Subject = Profile | Workload | Derived
 
 
 def side_by_side(
-    before: Subject, after: Subject, *, predicted: Reason | None = None, runs: int = RUNS, seconds: float = SECONDS
+    before: Subject,
+    after: Subject,
+    *,
+    predicted: Reason | None = None,
+    runs: int = RUNS,
+    seconds: float = SECONDS,
 ) -> SideBySide:
     """Put a baseline and a variant side by side.
 
-    Workloads and variants are profiled now, their runs in turn, and the speed-up is the ratio within rounds. Of two profiles only
-    the rows are compared. `predicted` is the reason whose step was applied: its promise stands beside what was achieved.
+    Workloads and variants are profiled now, their runs in turn, and the speed-up is the ratio
+    within rounds. Of two profiles only the rows are compared. `predicted` is the reason whose step
+    was applied: its promise stands beside what was achieved.
     """
     if isinstance(before, Profile) and isinstance(after, Profile):
         return _pair(before, after, predicted)
     if isinstance(before, Profile) or isinstance(after, Profile):
         raise MeasureError(
-            "One of the two is a profile and the other is not; give two profiles, or two things to profile in turn."
+            "One of the two is a profile and the other is not; give two profiles, or two things to "
+            "profile in turn."
         )
     first, second = profile_in_turn([before, after], runs=runs, seconds=seconds)
     for one in (first, second):
         if one.failure:
             raise MeasureError(one.failure)
-    ratio, interval = ratio_of_rounds(Samples(rounds_ms=list(first.rounds_ms)), Samples(rounds_ms=list(second.rounds_ms)))
-    return _pair(first, second, predicted).model_copy(update={"speedup": ratio, "speedup_interval": interval})
+    ratio, interval = ratio_of_rounds(
+        Samples(rounds_ms=list(first.rounds_ms)), Samples(rounds_ms=list(second.rounds_ms))
+    )
+    return _pair(first, second, predicted).model_copy(
+        update={"speedup": ratio, "speedup_interval": interval}
+    )
 
 
 def _pair(before: Profile, after: Profile, predicted: Reason | None) -> SideBySide:
@@ -72,5 +83,7 @@ def _note(one: LayerProfile | None, other: LayerProfile | None, after: Profile) 
     if other.is_channels_last and not one.is_channels_last:
         changes.append("channels-last")
     if other.weight_shape != one.weight_shape and one.weight_shape and other.weight_shape:
-        changes.append(f"{'×'.join(map(str, one.weight_shape))} → {'×'.join(map(str, other.weight_shape))}")
+        changes.append(
+            f"{'×'.join(map(str, one.weight_shape))} → {'×'.join(map(str, other.weight_shape))}"
+        )
     return ", ".join(changes)

@@ -1,6 +1,8 @@
-"""What torch's own profiler saw of one run, joined to layers: memory held, kernels on a device, and the way back.
+"""What torch's own profiler saw of one run, joined to layers: memory held, kernels on a device, and
+the way back.
 
-Layers are marked by annotations; whatever starts between a mark's beginning and its end, in the same thread, is that layer's.
+Layers are marked by annotations; whatever starts between a mark's beginning and its end, in the
+same thread, is that layer's.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ MEMORY = "[memory]"
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that the profiler saw; `sequence` ties an operator to its gradient, `link` a kernel to its operator."""
+    """One thing that the profiler saw; `sequence` ties an operator to its gradient, `link` a kernel
+    to its operator.
+    """
 
     name: str
     start_ns: int
@@ -41,12 +45,16 @@ class Event:
 
 
 def wake_profiler() -> None:
-    """Start torch's profiler once in this thread: one that first starts in another than the main thread complains on the terminal."""
+    """Start torch's profiler once in this thread: one that first starts in another than the main
+    thread complains on the terminal.
+    """
     with profile():
         pass
 
 
-def record_run(model: nn.Module, call: Callable[[], Any], device: torch.device, *, memory: bool = False) -> list[Event]:
+def record_run(
+    model: nn.Module, call: Callable[[], Any], device: torch.device, *, memory: bool = False
+) -> list[Event]:
     """Run a model once under torch's profiler, every layer marked."""
     marks: list[Any] = []
 
@@ -59,7 +67,10 @@ def record_run(model: nn.Module, call: Callable[[], Any], device: torch.device, 
         marks.pop().__exit__(None, None, None)
 
     on_device = "cuda" if device.type == "cuda" else None
-    with profile(use_device=on_device, profile_memory=memory) as profiled, watching(model, enter, leave):
+    with (
+        profile(use_device=on_device, profile_memory=memory) as profiled,
+        watching(model, enter, leave),
+    ):
         call()
     return [_event(one) for one in profiled.kineto_results.events()]
 
@@ -79,7 +90,9 @@ def _event(one: Any) -> Event:
 
 
 def with_layers(events: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
-    """Every event of the host in order of time, with the layers that it lies in, from the outermost to the innermost."""
+    """Every event of the host in order of time, with the layers that it lies in, from the outermost
+    to the innermost.
+    """
     stacks: dict[int, list[Event]] = defaultdict(list)
     for event in sorted(events, key=lambda one: (one.start_ns, -one.end_ns)):
         if event.is_device and event.name != MEMORY:
@@ -94,7 +107,9 @@ def with_layers(events: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...
 
 
 def bytes_held(events: Iterable[Event]) -> dict[str, int]:
-    """The most bytes of tensors that were alive at once while a layer ran, beyond what was there before the model was called."""
+    """The most bytes of tensors that were alive at once while a layer ran, beyond what was there
+    before the model was called.
+    """
     held, peaks = 0, defaultdict(int, {"": 0})
     for event, layers in with_layers(events):
         if event.name == MEMORY:
@@ -117,7 +132,9 @@ def kernels_by_layer(events: list[Event]) -> dict[str, dict[str, tuple[int, floa
 
 
 def backward_by_layer(events: list[Event]) -> dict[str, float]:
-    """How long the gradient of each layer's own operators took, in ms; on a device, what its kernels took."""
+    """How long the gradient of each layer's own operators took, in ms; on a device, what its
+    kernels took.
+    """
     started = _device_work(events)
     owner: dict[int, str] = {}
     back: list[Event] = []
@@ -130,13 +147,22 @@ def backward_by_layer(events: list[Event]) -> dict[str, float]:
         elif event.sequence >= 0:
             # the operator that came last is the one whose gradient bears the number
             owner[event.sequence] = layers[-1] if layers else ""
-        if started and back and event.start_ns < back[-1].end_ns and event.thread == back[-1].thread:
-            spent[owner.get(back[-1].sequence, "")] += sum(one.ms for one in _started_by(event, started))
+        if (
+            started
+            and back
+            and event.start_ns < back[-1].end_ns
+            and event.thread == back[-1].thread
+        ):
+            spent[owner.get(back[-1].sequence, "")] += sum(
+                one.ms for one in _started_by(event, started)
+            )
     return dict(spent)
 
 
 def _started_by(event: Event, started: dict[int, list[Event]]) -> list[Event]:
-    """The work that an operator started; a call of the driver, which has a link itself, is numbered apart from operators."""
+    """The work that an operator started; a call of the driver, which has a link itself, is numbered
+    apart from operators.
+    """
     return started.pop(event.number, []) if event.number and not event.link else []
 
 

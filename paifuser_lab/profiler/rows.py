@@ -1,4 +1,6 @@
-"""Join what was seen of a workload to a profile: a row a layer, totals by path, and the roof over each."""
+"""Join what was seen of a workload to a profile: a row a layer, totals by path, and the roof over
+each.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ from .observation import Sight
 
 VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
 MOST_TIMES_IDLE = 3.0
-NOISE = 0.3  # of a layer: its operators were timed in other runs, and a difference smaller than this is no overhead
-CHANNELS_OF_A_TENSOR_CORE = 8  # 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
+# of a layer: its operators were timed in other runs, and a difference smaller than this is no
+# overhead
+NOISE = 0.3
+# 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
+CHANNELS_OF_A_TENSOR_CORE = 8
 
 
 def profile_of(sight: Sight) -> Profile:
@@ -57,10 +62,11 @@ def profile_of(sight: Sight) -> Profile:
 
 
 def _watching_ms(sight: Sight) -> float:
-    """What watching one call costs in this very model, where caches are colder than in a model that does nothing.
+    """What watching one call costs in this very model, where caches are colder than in a model that
+    does nothing.
 
-    Taken from the same rounds, and held within a few times what it costs there: what goes beyond that is an error of the rows,
-    and is to be seen.
+    Taken from the same rounds, and held within a few times what it costs there: what goes beyond
+    that is an error of the rows, and is to be seen.
     """
     _, idle_ms = call_costs_ms()
     if not sight.plain_ms or sight.work.device.type != "cpu":
@@ -71,7 +77,9 @@ def _watching_ms(sight: Sight) -> float:
 
 
 def _own_ms(sight: Sight, watching_ms: float) -> dict[str, list[float]]:
-    """Each layer's own time in each run; on a device the clock runs there, and watching costs it nothing."""
+    """Each layer's own time in each run; on a device the clock runs there, and watching costs it
+    nothing.
+    """
     taken_out = watching_ms if sight.work.device.type == "cpu" else 0.0
     corrected = [run.corrected(taken_out) for run in sight.runs]
     names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
@@ -79,7 +87,9 @@ def _own_ms(sight: Sight, watching_ms: float) -> dict[str, list[float]]:
 
 
 def _homes(sight: Sight, own: dict[str, list[float]]) -> dict[str, str]:
-    """The row of each layer: its own, or that of the compiled part around it, into which no clock can see."""
+    """The row of each layer: its own, or that of the compiled part around it, into which no clock
+    can see.
+    """
 
     @cache
     def home(layer: str) -> str:
@@ -88,13 +98,18 @@ def _homes(sight: Sight, own: dict[str, list[float]]) -> dict[str, str]:
     return {layer: home(layer) for layer in (*own, *sight.operators.entered)}
 
 
-def _rows(sight: Sight, own: dict[str, list[float]], home: dict[str, str]) -> Iterable[LayerProfile]:
+def _rows(
+    sight: Sight, own: dict[str, list[float]], home: dict[str, str]
+) -> Iterable[LayerProfile]:
     names = _in_order(sight, own)
     selves = _selves(sight, names, own, home)
     weights = {name: count for name, count in _weights_by_layer(sight.work.model).items() if count}
     backward = _backward(sight, home)
     runs = _rolled_up({name: numpy.array(times) for name, times in own.items()})
-    total = {key: _rolled_up({name: one[key] for name, one in selves.items()}) for key in ("self_ms", "flops", "macs", "bytes")}
+    total = {
+        key: _rolled_up({name: one[key] for name, one in selves.items()})
+        for key in ("self_ms", "flops", "macs", "bytes")
+    }
     all_weights, all_backward = _rolled_up(weights), _rolled_up(backward or {})
     whole = total["self_ms"][""] or 1.0
     for name in names:
@@ -115,7 +130,9 @@ def _rows(sight: Sight, own: dict[str, list[float]], home: dict[str, str]) -> It
 
 
 def _in_order(sight: Sight, own: dict[str, list[float]]) -> list[str]:
-    """The layers as they first ran, each after the containers around it, whether or not those ran themselves."""
+    """The layers as they first ran, each after the containers around it, whether or not those ran
+    themselves.
+    """
     entered = [layer for layer in sight.operators.entered if layer in own]
     names: dict[str, None] = {"": None}
     for layer in (*entered, *own):
@@ -136,18 +153,27 @@ def _by_first(names: list[str]) -> Any:
     return key
 
 
-def _selves(sight: Sight, names: list[str], own: dict[str, list[float]], home: dict[str, str]) -> dict[str, dict[str, Any]]:
+def _selves(
+    sight: Sight, names: list[str], own: dict[str, list[float]], home: dict[str, str]
+) -> dict[str, dict[str, Any]]:
     """What each layer is and did itself."""
     operators, inside = _operators(sight, home), _least_inside(sight, home)
     modules = dict(sight.work.model.named_modules(remove_duplicate=False))
     seen = sight.operators
-    calls = {layer: max(run.calls.get(layer, 0) for run in sight.runs) for layer in own} if sight.runs else {}
+    calls = (
+        {layer: max(run.calls.get(layer, 0) for run in sight.runs) for layer in own}
+        if sight.runs
+        else {}
+    )
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         times = own.get(name, [0.0])
         low, high = numpy.percentile(times, [25, 75])
         ran = operators.get(name, ())
-        counts = {key: sum(getattr(one, key) for one in ran) for key in ("flops", "macs", "read_bytes", "written_bytes")}
+        counts = {
+            key: sum(getattr(one, key) for one in ran)
+            for key in ("flops", "macs", "read_bytes", "written_bytes")
+        }
         row = {
             "layer": name,
             "kind": type(modules[name]).__name__,
@@ -161,7 +187,10 @@ def _selves(sight: Sight, names: list[str], own: dict[str, list[float]], home: d
             "is_channels_last": name in seen.channels_last,
             "peak_bytes": sight.held.get(name),
             "reads_from": _reads_from(name, seen.reads_from, home),
-            "kernels": tuple(Kernel(name=key, calls=count, ms=ms) for key, (count, ms) in sight.kernels.get(name, {}).items()),
+            "kernels": tuple(
+                Kernel(name=key, calls=count, ms=ms)
+                for key, (count, ms) in sight.kernels.get(name, {}).items()
+            ),
             "alternatives": sight.alternatives.get(name, ()),
             "bytes": counts["read_bytes"] + counts["written_bytes"],
             **counts,
@@ -170,13 +199,19 @@ def _selves(sight: Sight, names: list[str], own: dict[str, list[float]], home: d
     return found
 
 
-def _bounds(sight: Sight, row: dict[str, Any], ran: tuple[OperatorProfile, ...], outside_ms: float) -> dict[str, Any]:
-    """How long the layer would take at each limit of this machine, its operators, and the limit that binds it."""
+def _bounds(
+    sight: Sight, row: dict[str, Any], ran: tuple[OperatorProfile, ...], outside_ms: float
+) -> dict[str, Any]:
+    """How long the layer would take at each limit of this machine, its operators, and the limit
+    that binds it.
+    """
     call_ms, _ = call_costs_ms()
     computing = row["flops"] / _rate(sight.ceiling, row["dtype"]) / 1e6
     moving = row["bytes"] / sight.ceiling.bandwidth_gbs / 1e6
     calling = sum(one.calls for one in ran) * operator_cost_ms() + row["calls"] * call_ms
-    overhead = min(row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0))
+    overhead = min(
+        row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
+    )
     limits = {"compute": computing, "memory": moving, "overhead": overhead}
     matters = row["self_ms"] > 0 and (ran or row["calls"])
     return {
@@ -188,18 +223,25 @@ def _bounds(sight: Sight, row: dict[str, Any], ran: tuple[OperatorProfile, ...],
 
 
 def _least_inside(sight: Sight, home: dict[str, str]) -> dict[str, float]:
-    """What each layer's operators took in their best run, so that a busy moment is nobody's overhead."""
+    """What each layer's operators took in their best run, so that a busy moment is nobody's
+    overhead.
+    """
     runs: list[dict[str, float]] = []
     for seen in sight.operators.runs_ms:
         spent: dict[str, float] = defaultdict(float)
         for (layer, _), ms in seen.items():
             spent[home.get(layer, "")] += ms
         runs.append(spent)
-    return {layer: min(run.get(layer, 0.0) for run in runs) for layer in {layer for run in runs for layer in run}}
+    return {
+        layer: min(run.get(layer, 0.0) for run in runs)
+        for layer in {layer for run in runs for layer in run}
+    }
 
 
 def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorProfile, ...]:
-    """Operators were timed in other runs than their layer; together they never take longer than it."""
+    """Operators were timed in other runs than their layer; together they never take longer than
+    it.
+    """
     together = sum(one.ms for one in ran)
     if together <= self_ms:
         return ran
@@ -220,12 +262,22 @@ def _operators(sight: Sight, home: dict[str, str]) -> dict[str, tuple[OperatorPr
 
 
 def _sum(one: OperatorProfile, other: OperatorProfile) -> OperatorProfile:
-    added = {key: getattr(one, key) + getattr(other, key) for key in OperatorProfile.model_fields if key != "name"}
+    added = {
+        key: getattr(one, key) + getattr(other, key)
+        for key in OperatorProfile.model_fields
+        if key != "name"
+    }
     return OperatorProfile(name=one.name, **added)
 
 
-def _reads_from(name: str, flow: dict[str, dict[str, None]], home: dict[str, str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(home.get(maker, "") for maker in flow.get(name, {}) if home.get(maker, "") != name))
+def _reads_from(
+    name: str, flow: dict[str, dict[str, None]], home: dict[str, str]
+) -> tuple[str, ...]:
+    return tuple(
+        dict.fromkeys(
+            home.get(maker, "") for maker in flow.get(name, {}) if home.get(maker, "") != name
+        )
+    )
 
 
 def _backward(sight: Sight, home: dict[str, str]) -> dict[str, float] | None:
@@ -253,7 +305,10 @@ def _rolled_up(values: dict[str, Any]) -> dict[str, Any]:
 def _weights_by_layer(model: nn.Module) -> dict[str, int]:
     """How many weights are each layer's own; one that is shared counts where it comes first."""
     counted: set[int] = set()
-    return {name: parameter_count(module, own=True, counted=counted) for name, module in model.named_modules()}
+    return {
+        name: parameter_count(module, own=True, counted=counted)
+        for name, module in model.named_modules()
+    }
 
 
 def _weight_shape(module: nn.Module) -> tuple[int, ...]:
@@ -267,8 +322,14 @@ def _detail(module: nn.Module) -> str:
 
 
 def _rate(ceiling: Ceiling, dtype: str) -> float:
-    """What the device computes at best in a number format; in fp32 where the format's own was not measured."""
-    rates = {"bfloat16": ceiling.bf16_gflops, "float16": ceiling.fp16_gflops, "int8": ceiling.int8_gops}
+    """What the device computes at best in a number format; in fp32 where the format's own was not
+    measured.
+    """
+    rates = {
+        "bfloat16": ceiling.bf16_gflops,
+        "float16": ceiling.fp16_gflops,
+        "int8": ceiling.int8_gops,
+    }
     return rates.get(dtype) or ceiling.fp32_gflops
 
 

@@ -1,6 +1,8 @@
-"""Why a layer is not faster: sentences from what its profile holds, each with the step that would help and what it would save.
+"""Why a layer is not faster: sentences from what its profile holds, each with the step that would
+help and what it would save.
 
-A reason is one function of a profile and a row in `FINDERS`; whatever has parts is explained by the sum over them.
+A reason is one function of a profile and a row in `FINDERS`; whatever has parts is explained by the
+sum over them.
 """
 
 from __future__ import annotations
@@ -21,18 +23,31 @@ from .compared import COPIES, compared_reasons
 FACTS = ("roof", "overhead", "slow path", "width", "conversion")  # told before what was tried
 MATTERS = 0.002  # of the whole; below that a layer is only summed up
 SLOW_PATH = 0.25  # of the roof, without the calling being to blame
-A_REAL_OPERATOR = 20  # times what calling the smallest costs; operators set themselves up, and below that it is all they do
+# times what calling the smallest costs; operators set themselves up, and below that it is all they
+# do
+A_REAL_OPERATOR = 20
 MOSTLY = 0.8
 CLEARLY = 1.1  # times faster, before a change of a layer is called a help
 NORMALISED = ("Conv", "Linear")
-FUSED = ("ReLU", "ReLU6", "SiLU", "GELU", "Hardswish", "Hardsigmoid", "Sigmoid", "Tanh")  # by a step, with the layer before
+FUSED = (
+    "ReLU",
+    "ReLU6",
+    "SiLU",
+    "GELU",
+    "Hardswish",
+    "Hardsigmoid",
+    "Sigmoid",
+    "Tanh",
+)  # by a step, with the layer before
 GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
 
 
 def explain(profile: Profile, layer: str = "", *, against: Profile | None = None) -> Explanation:
-    """Say why a layer, a part, or the whole model (the default) takes as long as it does, and what would help.
+    """Say why a layer, a part, or the whole model (the default) takes as long as it does, and what
+    would help.
 
-    `against` is the baseline's profile where `profile` is a variant's: then also what the change did to the layer.
+    `against` is the baseline's profile where `profile` is a variant's: then also what the change
+    did to the layer.
     """
     if layer not in profile:
         raise MeasureError(_unknown(profile, layer, against))
@@ -47,24 +62,33 @@ def explain(profile: Profile, layer: str = "", *, against: Profile | None = None
         kind=row.kind,
         ms=row.total_ms if below else row.self_ms,
         share=row.share,
-        reasons=(*changed, *(_where(profile, row) if below else []), *(summed or own), *_overlap(summed)),
+        reasons=(
+            *changed,
+            *(_where(profile, row) if below else []),
+            *(summed or own),
+            *_overlap(summed),
+        ),
     )
 
 
 def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
     if against is not None and layer in against and len(profile) == 1:
-        return (
-            f"{profile.workload} is run whole by {profile.root.kind}, so that '{layer}' cannot be seen in it; explain the whole."
-        )
+        return f"{profile.workload} is run whole by {profile.root.kind}, so that '{layer}' cannot be seen in it; explain the whole."
     near = [row.layer for row in profile if layer and layer.split(".")[-1] in row.layer][:3]
-    return f"No layer '{layer}' ran in {profile.workload}" + (f"; did you mean {', '.join(near)}?" if near else ".")
+    return f"No layer '{layer}' ran in {profile.workload}" + (
+        f"; did you mean {', '.join(near)}?" if near else "."
+    )
 
 
 def _reasons(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """The facts, each with its step unless the model has that already."""
     for find in FINDERS:
         for reason in find(profile, row):
-            yield reason.without_step if reason.step and is_applied(reason.step, profile.applied) else reason
+            yield (
+                reason.without_step
+                if reason.step and is_applied(reason.step, profile.applied)
+                else reason
+            )
 
 
 def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -100,7 +124,9 @@ def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """Far from every limit, the cost of calling included: what ran is a slow path."""
     if not _is_slow_path(profile, row):
         return
-    around = [one.self_ms for one in profile if one.kind.startswith("Conv") and one.layer != row.layer]
+    around = [
+        one.self_ms for one in profile if one.kind.startswith("Conv") and one.layer != row.layer
+    ]
     times = row.self_ms / (median(around) or row.self_ms) if around else 0.0
     beside = f" and costs {times:.1f} times the model's middle convolution" if times > 1 else ""
     names = " and ".join(one.name for one in sorted(row.operators, key=lambda one: -one.ms)[:1])
@@ -121,14 +147,26 @@ def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         told = f"Alone it takes {one.there_ms:.3g} ms {name} and {one.here_ms:.3g} ms as it is"
         if ratio >= CLEARLY:
             saves = row.self_ms * (1 - one.there_ms / one.here_ms)
-            yield Reason(topic=topic, sentence=f"{told}: {ratio:.1f} × faster.", step=one.step, saves_ms=saves, basis="measured")
+            yield Reason(
+                topic=topic,
+                sentence=f"{told}: {ratio:.1f} × faster.",
+                step=one.step,
+                saves_ms=saves,
+                basis="measured",
+            )
         elif _matters(profile, row):
-            yield Reason(topic=topic, sentence=f"{told}: {'slower' if ratio < 1 / CLEARLY else 'no help'}.")
+            yield Reason(
+                topic=topic, sentence=f"{told}: {'slower' if ratio < 1 / CLEARLY else 'no help'}."
+            )
 
 
 def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     """A batch-norm that could be part of the layer before it."""
-    if not row.kind.startswith("BatchNorm") or len(row.reads_from) != 1 or row.reads_from[0] not in profile:
+    if (
+        not row.kind.startswith("BatchNorm")
+        or len(row.reads_from) != 1
+        or row.reads_from[0] not in profile
+    ):
         return
     before = profile[row.reads_from[0]]
     readers = [one.layer for one in profile if before.layer in one.reads_from]
@@ -136,21 +174,37 @@ def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         return
     if before.kind.startswith(NORMALISED) and readers == [row.layer]:
         sentence = f"It only scales what '{before.layer}' gives, by numbers known beforehand: folded into it, it costs nothing."
-        yield Reason(topic="folding", sentence=sentence, step={"fold": {}}, saves_ms=row.self_ms, basis="estimated")
+        yield Reason(
+            topic="folding",
+            sentence=sentence,
+            step={"fold": {}},
+            saves_ms=row.self_ms,
+            basis="estimated",
+        )
 
 
 def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
-    """Pointwise work that passes over memory once more, where whoever came before it had the numbers at hand."""
+    """Pointwise work that passes over memory once more, where whoever came before it had the
+    numbers at hand.
+    """
     if row.verdict == "overhead" or row.kind.startswith("BatchNorm") or "Pool" in row.kind:
         return
-    passes = [one for one in row.operators if one.macs == 0 and 0 < one.flops <= 2 * (one.read_bytes + one.written_bytes)]
+    passes = [
+        one
+        for one in row.operators
+        if one.macs == 0 and 0 < one.flops <= 2 * (one.read_bytes + one.written_bytes)
+    ]
     is_container = bool(profile.children(row.layer))
     if not passes or not (is_container or (len(row.reads_from) == 1 and row.macs == 0)):
         return
     moved = sum(one.read_bytes + one.written_bytes for one in passes)
     names = ", ".join(one.name for one in passes)
     what = f"Between its layers, {names}" if is_container else "It"
-    before = "the layers before" if is_container else f"'{row.reads_from[0] or profile.workload}', whose answer it takes,"
+    before = (
+        "the layers before"
+        if is_container
+        else f"'{row.reads_from[0] or profile.workload}', whose answer it takes,"
+    )
     yield Reason(
         topic="fusion",
         sentence=f"{what} reads and writes {readable_bytes(moved)} for {sum(one.flops for one in passes) / max(moved, 1):.2g} "
@@ -163,7 +217,11 @@ def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
 
 def _is_fused(profile: Profile, row: LayerProfile) -> bool:
     """Whether the step `fuse` makes it one with the layer before."""
-    return profile.device == "cpu" and row.kind in FUSED and profile[row.reads_from[0]].kind.startswith(NORMALISED)
+    return (
+        profile.device == "cpu"
+        and row.kind in FUSED
+        and profile[row.reads_from[0]].kind.startswith(NORMALISED)
+    )
 
 
 def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -178,7 +236,10 @@ def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
             sentence = f"{spent:.3g} ms go into copies {place} it ({names}): they compute nothing, and only change layout or number format."
             yield Reason(topic="conversion", sentence=sentence)
     sources = [profile[one] for one in row.reads_from if one in profile]
-    if any(one.is_channels_last != row.is_channels_last and _is_image(one) and _is_image(row) for one in sources):
+    if any(
+        one.is_channels_last != row.is_channels_last and _is_image(one) and _is_image(row)
+        for one in sources
+    ):
         yield Reason(
             topic="conversion",
             sentence="Its input is laid out otherwise than its answer: somewhere in between it is converted.",
@@ -215,7 +276,16 @@ def _number_format(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
         )
 
 
-FINDERS = (_roof, _slow_path, _alternatives, _folding, _fusion, _conversions, _width, _number_format)
+FINDERS = (
+    _roof,
+    _slow_path,
+    _alternatives,
+    _folding,
+    _fusion,
+    _conversions,
+    _width,
+    _number_format,
+)
 
 
 def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
@@ -227,15 +297,18 @@ def _where(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
     for one in inside:
         bound[one.verdict or "overhead"] += one.self_ms
     shares = ", ".join(
-        f"{ms / (row.total_ms or 1.0):.0%} {name}" for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])
+        f"{ms / (row.total_ms or 1.0):.0%} {name}"
+        for name, ms in sorted(bound.items(), key=lambda pair: -pair[1])
     )
     yield Reason(topic="where", sentence=f"Most is spent in {names}; bound by: {shares}.")
 
 
 def _summed(profile: Profile, layer: str) -> list[Reason]:
-    """For each step that would help layers inside, what it is worth over all of them, the best first.
+    """For each step that would help layers inside, what it is worth over all of them, the best
+    first.
 
-    Where the step was tried on a layer, what was measured counts, a loss too; elsewhere what is estimated.
+    Where the step was tried on a layer, what was measured counts, a loss too; elsewhere what is
+    estimated.
     """
     steps: dict[str, _Worth] = {}
     for _, row in profile.walk(layer):
@@ -243,12 +316,18 @@ def _summed(profile: Profile, layer: str) -> list[Reason]:
             if reason.step and reason.saves_ms is not None:
                 worth = steps.setdefault(repr(reason.step), _Worth(reason.step))
                 worth.topics.setdefault(reason.topic)
-                worth.estimated[row.layer] = max(worth.estimated.get(row.layer, 0.0), reason.saves_ms)
+                worth.estimated[row.layer] = max(
+                    worth.estimated.get(row.layer, 0.0), reason.saves_ms
+                )
     for _, row in profile.walk(layer):
         for one in row.alternatives:
             if repr(one.step) in steps:
-                steps[repr(one.step)].measured[row.layer] = row.self_ms * (1 - one.there_ms / one.here_ms)
-    return sorted((worth.reason(profile) for worth in steps.values()), key=lambda one: -(one.saves_ms or 0.0))
+                steps[repr(one.step)].measured[row.layer] = row.self_ms * (
+                    1 - one.there_ms / one.here_ms
+                )
+    return sorted(
+        (worth.reason(profile) for worth in steps.values()), key=lambda one: -(one.saves_ms or 0.0)
+    )
 
 
 @dataclass
@@ -263,11 +342,19 @@ class _Worth:
     def reason(self, profile: Profile) -> Reason:
         """One sentence for all of them."""
         saves = self.estimated | self.measured
-        winners = sorted((layer for layer in saves if saves[layer] > 0), key=lambda layer: -saves[layer])
-        names = ", ".join(f"'{layer or profile.workload}' {saves[layer]:.3g}" for layer in winners[:3])
+        winners = sorted(
+            (layer for layer in saves if saves[layer] > 0), key=lambda layer: -saves[layer]
+        )
+        names = ", ".join(
+            f"'{layer or profile.workload}' {saves[layer]:.3g}" for layer in winners[:3]
+        )
         more = f" and {len(winners) - 3} more" if len(winners) > 3 else ""
         loss = -sum(ms for ms in saves.values() if ms < 0)
-        less = f", less {loss:.3g} ms that it would cost others" if loss > MATTERS * profile.total_ms else ""
+        less = (
+            f", less {loss:.3g} ms that it would cost others"
+            if loss > MATTERS * profile.total_ms
+            else ""
+        )
         topics = " and ".join(self.topics).capitalize()
         return Reason(
             topic=" and ".join(self.topics),
@@ -279,7 +366,10 @@ class _Worth:
 
     def _basis(self, saves: dict[str, float]) -> Basis:
         """Measured where all of it was, mostly where little is left to guessing."""
-        measured, whole = sum(abs(ms) for ms in self.measured.values()), sum(abs(ms) for ms in saves.values())
+        measured, whole = (
+            sum(abs(ms) for ms in self.measured.values()),
+            sum(abs(ms) for ms in saves.values()),
+        )
         if set(saves) == set(self.measured):
             return "measured"
         return "mostly measured" if measured > MOSTLY * whole else "estimated"
@@ -287,7 +377,10 @@ class _Worth:
 
 def _overlap(steps: list[Reason]) -> Iterator[Reason]:
     if sum(one.saves_ms is not None and one.saves_ms > 0 for one in steps) > 1:
-        yield Reason(topic="overlap", sentence="Different steps may save the same milliseconds: their savings do not add up.")
+        yield Reason(
+            topic="overlap",
+            sentence="Different steps may save the same milliseconds: their savings do not add up.",
+        )
 
 
 def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
@@ -298,7 +391,11 @@ def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
 
 def _device(profile: Profile) -> str:
     caution = f" ({profile.ceiling.caution})" if profile.ceiling.caution else ""
-    what = f"{counted(profile.threads, 'thread')} can do here" if profile.device == "cpu" else "the device can do"
+    what = (
+        f"{counted(profile.threads, 'thread')} can do here"
+        if profile.device == "cpu"
+        else "the device can do"
+    )
     return what + caution
 
 
@@ -314,7 +411,9 @@ def _matters(profile: Profile, row: LayerProfile) -> bool:
 
 
 def _is_image(row: LayerProfile) -> bool:
-    """Whether it gives images whose layout can be told: with one channel, or one pixel, both are the same."""
+    """Whether it gives images whose layout can be told: with one channel, or one pixel, both are
+    the same.
+    """
     shape = row.output_shapes[0] if row.output_shapes else ()
     return len(shape) == 4 and shape[1] > 1 and prod(shape[2:]) > 1
 
@@ -324,4 +423,8 @@ def _output_channels(row: LayerProfile) -> int:
     if len(row.weight_shape) < 2:
         return 0
     is_transposed = "Transpose" in row.kind and len(row.output_shapes) == 1
-    return row.output_shapes[0][2 - len(row.weight_shape) - 1] if is_transposed else row.weight_shape[0]
+    return (
+        row.output_shapes[0][2 - len(row.weight_shape) - 1]
+        if is_transposed
+        else row.weight_shape[0]
+    )

@@ -1,4 +1,5 @@
-"""Layers whose weights, and where they compute in int8 also what they are given, are whole numbers: built one at a time, in eager mode.
+"""Layers whose weights, and where they compute in int8 also what they are given, are whole numbers:
+built one at a time, in eager mode.
 
 tensor.py         values that stay in int8 between layers
 int8.py           convolution and linear on oneDNN's operators

@@ -10,11 +10,15 @@ from torch.utils.flop_counter import register_flop_formula
 from .layers.saturation import weights_of
 
 
-def _convolution(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+def _convolution(
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> int:
     return 2 * int(out_val.numel()) * int(qw.shape[1:].numel()) // weights_of(qw)
 
 
-def _linear(qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any) -> int:
+def _linear(
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> int:
     return 2 * int(qx.numel()) * int(out_val.shape[-1]) // weights_of(qw)
 
 

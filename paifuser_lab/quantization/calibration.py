@@ -49,7 +49,9 @@ def calibrate(
     *,
     of: Literal["input", "answer"] = "input",
 ) -> dict[str, Range]:
-    """The range of each layer's input, or answer, over the runs; a layer that was not reached has none."""
+    """The range of each layer's input, or answer, over the runs; a layer that was not reached has
+    none.
+    """
     runs, names = list(runs), set(layers)
     show = _show_inputs if of == "input" else _show_answers
     spreads: dict[str, _Spread] = {}
@@ -67,13 +69,18 @@ def calibrate(
         return {layer: Range(one.low, one.high) for layer, one in spreads.items()}
     show(model, runs, names, count)
     choose = _percentile if how == "percentile" else _least_error
-    return {layer: choose(one) if one.counts is not None else Range(one.low, one.high) for layer, one in spreads.items()}
+    return {
+        layer: choose(one) if one.counts is not None else Range(one.low, one.high)
+        for layer, one in spreads.items()
+    }
 
 
 Take = Callable[[str, Tensor], None]
 
 
-def _show_inputs(model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take) -> None:
+def _show_inputs(
+    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take
+) -> None:
     """Hand over what the layers are given, run after run, before they can write into it."""
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
@@ -86,7 +93,9 @@ def _show_inputs(model: nn.Module, runs: list[Callable[[], Any]], layers: set[st
             run()
 
 
-def _show_answers(model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take) -> None:
+def _show_answers(
+    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take
+) -> None:
     """Hand over what the layers answer, run after run, before others can write into it."""
 
     def leave(layer: str, output: Any) -> None:
@@ -105,7 +114,8 @@ def _has_numbers(value: Any) -> TypeGuard[Tensor]:
 def _check(model: nn.Module, layer: str, given: Tensor) -> None:
     if not bool(torch.isfinite(given).all()):
         raise StepError(
-            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look for it there or leave the layer out."
+            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look "
+            "for it there or leave the layer out."
         )
 
 
@@ -119,7 +129,9 @@ def _percentile(one: _Spread) -> Range:
 
 
 def _least_error(one: _Spread) -> Range:
-    """The clipping that loses least in all: what is cut off against the finer steps for the rest."""
+    """The clipping that loses least in all: what is cut off against the finer steps for the
+    rest.
+    """
     assert one.counts is not None
     best, least = Range(one.low, one.high), float("inf")
     weights, centres = one.counts.double(), one.centres

@@ -49,9 +49,14 @@ def _int8_obstacle(layer: Any) -> str | None:
 
 
 def _fp8_obstacle(layer: Any) -> str | None:
-    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D" or is_pointwise(layer)
+    is_linear = (
+        isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D" or is_pointwise(layer)
+    )
     if not is_linear:
-        return f"fp8 is for linear layers and for convolutions of single points, and it is a {type(layer).__name__}"
+        return (
+            "fp8 is for linear layers and for convolutions of single points, and it is a "
+            f"{type(layer).__name__}"
+        )
     return device_obstacle(layer.weight.device)
 
 
@@ -61,8 +66,12 @@ def _weights_obstacle(layer: Any) -> str | None:
     return None
 
 
-def quantized_layer(layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None) -> QuantizedLayer:
-    """The layer in few bits, rounded plainly where no whole numbers are given; int8 needs the range of what the layer is given."""
+def quantized_layer(
+    layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None
+) -> QuantizedLayer:
+    """The layer in few bits, rounded plainly where no whole numbers are given; int8 needs the range
+    of what the layer is given.
+    """
     if name == "fp8":
         return Fp8Linear(layer)
     if name != "int8":
@@ -72,4 +81,8 @@ def quantized_layer(layer: nn.Module, name: str, span: Range | None = None, numb
         assert channel is not None
         return kind(layer, channel, name, numbers)
     assert span is not None
-    return Int8Convolution(layer, span, numbers) if isinstance(layer, CONVOLUTIONS) else Int8Linear(layer, span, numbers)
+    return (
+        Int8Convolution(layer, span, numbers)
+        if isinstance(layer, CONVOLUTIONS)
+        else Int8Linear(layer, span, numbers)
+    )

@@ -1,4 +1,6 @@
-"""A part of a model in a floating-point format of its own: what comes in and goes out is converted at its door."""
+"""A part of a model in a floating-point format of its own: what comes in and goes out is converted
+at its door.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,30 @@ from torch.utils import _pytree as pytree
 from ..errors import StepError
 from ..formats import AUTOCAST, FLOATS
 
-UNMULTIPLIED = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.Embedding, nn.EmbeddingBag, nn.PReLU)
+UNMULTIPLIED = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+    nn.Embedding,
+    nn.EmbeddingBag,
+    nn.PReLU,
+)
 
 
-def convert(module: nn.Module, *, inside: str, outside: str, original: str, apart: Collection[nn.Module] = ()) -> None:
-    """Put a module into a format; its inputs follow at its door, and its answers go back to the format outside.
+def convert(
+    module: nn.Module,
+    *,
+    inside: str,
+    outside: str,
+    original: str,
+    apart: Collection[nn.Module] = (),
+) -> None:
+    """Put a module into a format; its inputs follow at its door, and its answers go back to the
+    format outside.
 
-    Under autocast its weights stay in the original format, and each operator has what suits it. Parts that are apart keep theirs.
+    Under autocast its weights stay in the original format, and each operator has what suits it.
+    Parts that are apart keep theirs.
     """
     stored = FLOATS[original if inside in AUTOCAST else inside]
     _move(module, stored, {id(one) for part in apart for one in part.modules()})
@@ -44,7 +63,10 @@ def _move(module: nn.Module, dtype: torch.dtype, apart: Collection[int]) -> None
         return
     for one in module.modules():
         if id(one) not in apart:
-            one._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, recurse=False)  # type: ignore[no-untyped-call]
+            one._apply(
+                lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor,
+                recurse=False,
+            )  # type: ignore[no-untyped-call]
 
 
 def autocast_obstacle(layer: nn.Module) -> str | None:
@@ -53,7 +75,9 @@ def autocast_obstacle(layer: nn.Module) -> str | None:
     if not torch.amp.is_autocast_available(device):
         return f"torch has no autocast on {device}"
     if isinstance(layer, UNMULTIPLIED):
-        return f"autocast is for what multiplies matrices, and leaves a {type(layer).__name__} in fp32"
+        return (
+            f"autocast is for what multiplies matrices, and leaves a {type(layer).__name__} in fp32"
+        )
     return None
 
 
@@ -64,7 +88,10 @@ def _device_type(module: nn.Module) -> str:
 def _device_of(module: nn.Module, name: str) -> str:
     device = _device_type(module)
     if not torch.amp.is_autocast_available(device):
-        raise StepError(f"{name}: torch has no autocast on {device}; choose bf16 or fp16, which convert the weights.")
+        raise StepError(
+            f"{name}: torch has no autocast on {device}; choose bf16 or fp16, which convert the "
+            "weights."
+        )
     return device
 
 
@@ -93,10 +120,15 @@ class Autocast:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's answer; a file would hold types that the engines here do not take."""
         if torch.compiler.is_exporting():
-            raise StepError("a part under autocast cannot be exported; choose bf16 or fp16, which convert the weights")
+            raise StepError(
+                "a part under autocast cannot be exported; choose bf16 or fp16, which convert the "
+                "weights"
+            )
         with torch.autocast(self.device, self.dtype, enabled=self.dtype is not None):
             return self.forward(*args, **kwargs)
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:
-    return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, values)
+    return pytree.tree_map_only(
+        Tensor, lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, values
+    )

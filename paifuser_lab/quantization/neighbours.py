@@ -1,4 +1,6 @@
-"""Which layers hand their answer on in int8, because the next layer reads it so; read from what the operators did."""
+"""Which layers hand their answer on in int8, because the next layer reads it so; read from what the
+operators did.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,21 @@ from .layers.int8 import Outlet
 
 PRODUCTS = ("convolution", "addmm", "mm", "linear")
 MOVES = (
-    "max_pool2d_with_indices", "view", "_unsafe_view", "permute", "transpose", "t", "unsqueeze", "squeeze", "slice", "select",
-    "expand", "detach", "alias", "clone",
-)  # fmt: skip
+    "max_pool2d_with_indices",
+    "view",
+    "_unsafe_view",
+    "permute",
+    "transpose",
+    "t",
+    "unsqueeze",
+    "squeeze",
+    "slice",
+    "select",
+    "expand",
+    "detach",
+    "alias",
+    "clone",
+)
 CLAMPS = ("relu", "relu_", "hardtanh", "hardtanh_")
 
 Clamp = tuple[float, float | None]
@@ -37,7 +51,9 @@ class Joint:
 
 
 def outlets(graph: Graph, spans: dict[str, Range]) -> dict[str, Outlet]:
-    """How int8 layers hand on; in int8 where int8 layers alone read it, and nothing writes over it or gives it out."""
+    """How int8 layers hand on; in int8 where int8 layers alone read it, and nothing writes over it
+    or gives it out.
+    """
     return {layer: joint.outlet for layer, joint in joints(graph, spans).items()}
 
 
@@ -72,7 +88,9 @@ def _readers(graph: Graph, spans: dict[str, Range]) -> dict[str, _Readers]:
 
 
 def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw: bool) -> None:
-    """An operator reads a layer's values; one that wants numbers would have them rounded for nothing, and converted back."""
+    """An operator reads a layer's values; one that wants numbers would have them rounded for
+    nothing, and converted back.
+    """
     if one.layer in spans and one.name in PRODUCTS:
         readers.int8.add(one.layer)
     elif one.name not in (*MOVES, *CLAMPS):
@@ -84,9 +102,13 @@ def _note(one: Operation, readers: _Readers, spans: dict[str, Range], *, is_raw:
 
 
 def _follow(
-    one: Operation, made_by: dict[int, str], raw: set[int], indices: dict[int, str], readers: dict[str, _Readers],
+    one: Operation,
+    made_by: dict[int, str],
+    raw: set[int],
+    indices: dict[int, str],
+    readers: dict[str, _Readers],
     spans: dict[str, Range],
-) -> None:  # fmt: skip
+) -> None:
     """Whose values the operator's results are."""
     source = next((made_by[tensor] for tensor in one.reads if tensor in made_by), None)
     for tensor in one.makes:
@@ -98,7 +120,9 @@ def _follow(
     elif source is not None and one.name in (*MOVES, *CLAMPS):
         made_by[one.makes[0]] = source
         indices.update(dict.fromkeys(one.makes[1:], source))
-        if one.layer == source and one.name in MOVES:  # a linear layer gives its rows their shape again
+        if (
+            one.layer == source and one.name in MOVES
+        ):  # a linear layer gives its rows their shape again
             raw.add(one.makes[0])
             readers[source].others = 0
         else:
@@ -109,5 +133,8 @@ def clamp_of(one: Operation) -> Clamp:
     """Between what an operator of CLAMPS keeps values."""
     if one.name.startswith("relu"):
         return 0.0, None
-    low, high = (*one.numbers, *(-1.0, 1.0)[len(one.numbers) :])  # what is the default may have been left out at the end
+    low, high = (
+        *one.numbers,
+        *(-1.0, 1.0)[len(one.numbers) :],
+    )  # what is the default may have been left out at the end
     return float(low), float(high)

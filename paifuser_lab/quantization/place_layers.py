@@ -1,4 +1,6 @@
-"""Put quantized layers in the places of a model's own: batch-norm folded in first, inputs calibrated, neighbours joined."""
+"""Put quantized layers in the places of a model's own: batch-norm folded in first, inputs
+calibrated, neighbours joined.
+"""
 
 from __future__ import annotations
 
@@ -45,25 +47,42 @@ def seen(work: Workload, model: nn.Module) -> Graph:
         return observe(model, lambda: inputs(model))
 
 
-def reasons_against(model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]) -> dict[str, str]:
-    """The chosen layers that cannot have their format, and why; without a run of the model none is known not to be called."""
+def reasons_against(
+    model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]
+) -> dict[str, str]:
+    """The chosen layers that cannot have their format, and why; without a run of the model none is
+    known not to be called.
+    """
     found: dict[str, str] = {}
     owners = sharers(model)
     for layer, name in chosen.items():
         module = model.get_submodule(layer)
         reason = obstacle(module, name)
-        others = [one for weight in module.parameters(recurse=False) for one in owners[id(weight)] if one != layer]
+        others = [
+            one
+            for weight in module.parameters(recurse=False)
+            for one in owners[id(weight)]
+            if one != layer
+        ]
         if reason is None and others:
-            reason = f"it shares its weight with '{others[0]}'; leave both as they are, or give each a weight of its own"
+            reason = (
+                f"it shares its weight with '{others[0]}'; leave both as they are, or give each a "
+                "weight of its own"
+            )
         if reason is None and graph is not None and not graph.entries[layer]:
-            reason = "it is never called: its weight is read by the layer around it, or it does not run on the example inputs"
+            reason = (
+                "it is never called: its weight is read by the layer around it, or it does not run "
+                "on the example inputs"
+            )
         if reason is not None:
             found[layer] = reason
     return found
 
 
 def sharers(model: nn.Module) -> dict[int, list[str]]:
-    """The layers that each weight belongs to, by the weight's id; where it is tied, these are several."""
+    """The layers that each weight belongs to, by the weight's id; where it is tied, these are
+    several.
+    """
     found: dict[int, list[str]] = defaultdict(list)
     for layer, module in model.named_modules():
         for weight in module.parameters(recurse=False):
@@ -80,7 +99,8 @@ def place(
     *,
     sums: bool = False,
 ) -> list[str]:
-    """Put layers of the chosen formats in place, all of which have to be possible; what was done, in sentences.
+    """Put layers of the chosen formats in place, all of which have to be possible; what was done,
+    in sentences.
 
     With `sums` what enters sums and concatenations between int8 layers is rounded too.
     """
@@ -90,23 +110,42 @@ def place(
     calls = runs(work, model, calibration.batches)
     answers = partial(_answers_of, model, calls, calibration) if sums else None
     whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
-    scene = Scene(model, seen(work, model), whole, calls, lambda: spans_of(work, model, int8, calibration), answers)
+    scene = Scene(
+        model,
+        seen(work, model),
+        whole,
+        calls,
+        lambda: spans_of(work, model, int8, calibration),
+        answers,
+    )
     made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
     if made_up_for and not _data(work, 1):
         made_up_for.append(
-            "what made up for rounding saw only the example inputs, which it was also judged by; give the workload data"
+            "what made up for rounding saw only the example inputs, which it was also judged by; "
+            "give the workload data"
         )
     rounded, met = scene.meetings()
-    for layer, placed in (scene.joined() | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}).items():
+    for layer, placed in (
+        scene.joined()
+        | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
+    ).items():
         replace_layer(model, layer, placed)
     round_answers(model, rounded)
-    made_up_for += [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
-    notes += [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"] if fp8 else []
+    made_up_for += (
+        [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
+    )
+    notes += (
+        [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"]
+        if fp8
+        else []
+    )
     return [*notes, *made_up_for, *(told(work, model, len(int8), calibration) if int8 else [])]
 
 
 def place_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
-    """Put layers of formats that need no data in place, without running the model; what was done, in sentences."""
+    """Put layers of formats that need no data in place, without running the model; what was done,
+    in sentences.
+    """
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
     return [f"{counted(len(chosen), 'layer')} in few bits, rounded without data"] if chosen else []
@@ -118,28 +157,41 @@ def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[
         return []
     pairs = [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in set(layers)]
     fold(model, pairs)
-    return [f"folded {counted(len(pairs), 'batch-norm layer')} into layers of whole numbers"] if pairs else []
+    return (
+        [f"folded {counted(len(pairs), 'batch-norm layer')} into layers of whole numbers"]
+        if pairs
+        else []
+    )
 
 
 _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDictionary()
 
 
-def spans_of(work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration) -> dict[str, Range]:
+def spans_of(
+    work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration
+) -> dict[str, Range]:
     """The ranges of what int8 layers are given."""
     found = _all_spans(work, model, calibration) if int8 else {}
     if missing := [layer for layer in int8 if layer not in found]:
-        raise StepError(f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it out.")
+        raise StepError(
+            f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it "
+            "out."
+        )
     return {layer: found[layer] for layer in int8}
 
 
 def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
-    """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers needs them again."""
+    """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers
+    needs them again.
+    """
     key = weights_hash(model), calibration
     kept = _kept.setdefault(work, {})
     if key not in kept:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
         with running(model):
-            kept[key] = calibrate(model, runs(work, model, calibration.batches), layers, calibration.how)
+            kept[key] = calibrate(
+                model, runs(work, model, calibration.batches), layers, calibration.how
+            )
         while len(kept) > MOST_CALIBRATIONS:
             kept.pop(next(iter(kept)))
     return kept[key]
@@ -160,9 +212,15 @@ def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]
 
 
 def _data(work: Workload, count: int) -> list[Inputs]:
-    """What ranges are found on: the first batches to learn from, or else of those to test with, as the model takes them."""
+    """What ranges are found on: the first batches to learn from, or else of those to test with, as
+    the model takes them.
+    """
     data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
-    return [] if data is None else [inputs for inputs, _ in islice(first_batches(data, work.device, what), count)]
+    return (
+        []
+        if data is None
+        else [inputs for inputs, _ in islice(first_batches(data, work.device, what), count)]
+    )
 
 
 def told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
@@ -178,8 +236,13 @@ def told(work: Workload, model: nn.Module, count: int, calibration: Calibration)
     )
     return [
         f"{counted(count, 'layer')} in int8, ranges by {calibration.how} over {source}",
-        f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and {conversions['back']} back"
-        + ("" if rounded_answers(model) else f"; {count - conversions['to int8']} layers are given int8 by the layer before"),
+        f"a call converts {counted(conversions['to int8'], 'tensor')} to int8 and "
+        f"{conversions['back']} back"
+        + (
+            ""
+            if rounded_answers(model)
+            else f"; {count - conversions['to int8']} layers are given int8 by the layer before"
+        ),
     ]
 
 

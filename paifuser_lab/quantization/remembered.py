@@ -1,4 +1,6 @@
-"""What a model's quantized layers are beside their weights, as plain data, and the same layers in a fresh model without data."""
+"""What a model's quantized layers are beside their weights, as plain data, and the same layers in a
+fresh model without data.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,21 @@ def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[s
 
 
 def place_again(model: nn.Module, remembered: dict[str, Any]) -> None:
-    """Put the same layers in the places of a model of the same code; their numbers are what its weights round to."""
+    """Put the same layers in the places of a model of the same code; their numbers are what its
+    weights round to.
+    """
     modules = dict(model.named_modules())
     for norm in remembered["folded"]:
         if not isinstance(modules.get(norm), NORMS):
-            raise StepError(f"there is no batch-norm '{norm}', which was folded in the model that was saved")
+            raise StepError(
+                f"there is no batch-norm '{norm}', which was folded in the model that was saved"
+            )
         replace_layer(model, norm, nn.Identity())
     for layer, one in remembered["layers"].items():
         if layer not in modules or (reason := obstacle(modules[layer], one["format"])):
             raise StepError(
-                f"layer '{layer}' cannot be in {one['format']} again: {reason if layer in modules else 'there is none'}"
+                f"layer '{layer}' cannot be in {one['format']} again: "
+                f"{reason if layer in modules else 'there is none'}"
             )
         replace_layer(model, layer, _made(modules[layer], one))
     round_answers(model, {module: Range(*pair) for module, pair in remembered["answers"].items()})
@@ -47,9 +54,16 @@ def place_again(model: nn.Module, remembered: dict[str, Any]) -> None:
 
 def _told(layer: nn.Module) -> dict[str, Any]:
     assert isinstance(layer, QuantizedLayer)
-    told: dict[str, Any] = {"format": layer.format, "bias": None if layer.bias is None else len(layer.bias)}
+    told: dict[str, Any] = {
+        "format": layer.format,
+        "bias": None if layer.bias is None else len(layer.bias),
+    }
     if isinstance(layer, Int8Layer):
-        told |= {"range": _pair(layer.span), "onward": _pair(layer.outlet.span), "clamp": list(layer.outlet.clamp or ())}
+        told |= {
+            "range": _pair(layer.span),
+            "onward": _pair(layer.outlet.span),
+            "clamp": list(layer.outlet.clamp or ()),
+        }
         told |= {"is_shared": layer.outlet.is_shared, "is_given_rounded": layer.is_given_rounded}
     return told
 
@@ -59,7 +73,9 @@ def _made(layer: nn.Module, told: dict[str, Any]) -> QuantizedLayer:
     if isinstance(made, Int8Layer):
         made.outlet = Outlet(_span(told["onward"]), tuple(told["clamp"]) or None, told["is_shared"])
         made.is_given_rounded = told["is_given_rounded"]
-    made.bias = None if told["bias"] is None else torch.zeros(told["bias"], device=made.scales.device)
+    made.bias = (
+        None if told["bias"] is None else torch.zeros(told["bias"], device=made.scales.device)
+    )
     return made
 
 

@@ -16,13 +16,19 @@ from .place_layers import reasons_against, seen
 
 def nothing_to_round(model: nn.Module, kind: str) -> str:
     """Why no layer of a model can be chosen for whole numbers."""
-    rounded = {name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLayer)}
+    rounded = {
+        name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLayer)
+    }
     if rounded:
         name, layer = next(iter(rounded.items()))
-        return f"'{name}' is in {layer.format} already, and is not rounded again; let one '{kind}' say all of it."
+        return (
+            f"'{name}' is in {layer.format} already, and is not rounded again; let one '{kind}' "
+            "say all of it."
+        )
     if next(model.children(), None) is None and next(model.parameters(), None) is not None:
         return (
-            f"the model is itself a {type(model).__name__}, and a layer is rounded inside a model; wrap it: nn.Sequential(model)."
+            f"the model is itself a {type(model).__name__}, and a layer is rounded inside a model; "
+            "wrap it: nn.Sequential(model)."
         )
     return "it has no layer with weights that could be rounded; leave the step out."
 
@@ -30,26 +36,35 @@ def nothing_to_round(model: nn.Module, kind: str) -> str:
 def possible(
     work: Workload, model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The wanted formats without the layers that cannot have theirs, and which with weights those are.
+    """The wanted formats without the layers that cannot have theirs, and which with weights those
+    are.
 
     One that is wanted by its own name is an error, as it is where none can.
     """
     return _sorted_out(model, reasons_against(model, seen(work, model), wanted), wanted, by_name)
 
 
-def possible_unseen(model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]) -> tuple[dict[str, str], list[str]]:
-    """The same for a model of which no inputs are known; formats that need ranges of inputs are refused."""
+def possible_unseen(
+    model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
+) -> tuple[dict[str, str], list[str]]:
+    """The same for a model of which no inputs are known; formats that need ranges of inputs are
+    refused.
+    """
     for layer, name in wanted.items():
         if name == "int8":
             raise StepError(
-                f"{describe(model, layer)} in int8 needs the range of what it is given, which is found on data; "
+                f"{describe(model, layer)} in int8 needs the range of what it is given, which is "
+                "found on data; "
                 "give data, or take int8-weights"
             )
     return _sorted_out(model, reasons_against(model, None, wanted), wanted, by_name)
 
 
 def _sorted_out(
-    model: nn.Module, reasons: Mapping[str, str], wanted: Mapping[str, str], by_name: Collection[str]
+    model: nn.Module,
+    reasons: Mapping[str, str],
+    wanted: Mapping[str, str],
+    by_name: Collection[str],
 ) -> tuple[dict[str, str], list[str]]:
     for layer, reason in reasons.items():
         if layer in by_name:
@@ -57,6 +72,13 @@ def _sorted_out(
     found = {layer: name for layer, name in wanted.items() if layer not in reasons}
     if not found:
         layer, reason = next(iter(reasons.items()))
-        raise StepError(f"none of the chosen layers can be in {wanted[layer]}; {describe(model, layer)}: {reason}.")
-    weighty = {layer: why for layer, why in reasons.items() if channel_of(model.get_submodule(layer)) is not None}
+        raise StepError(
+            f"none of the chosen layers can be in {wanted[layer]}; {describe(model, layer)}: "
+            f"{reason}."
+        )
+    weighty = {
+        layer: why
+        for layer, why in reasons.items()
+        if channel_of(model.get_submodule(layer)) is not None
+    }
     return found, [f"layer '{layer}' stays as it is: {why}" for layer, why in weighty.items()]

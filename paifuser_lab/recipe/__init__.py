@@ -1,4 +1,6 @@
-"""What to do to a model, as plain data: `recipe` is the list of steps, `yaml_text` its file, `rounds` cutting little by little."""
+"""What to do to a model, as plain data: `recipe` is the list of steps, `yaml_text` its file,
+`rounds` cutting little by little.
+"""
 
 from __future__ import annotations
 

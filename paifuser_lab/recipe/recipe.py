@@ -24,7 +24,8 @@ KEYS = ("version", "workload", "limit", "steps")
 
 
 class Recipe:
-    """What to do to a model, in order: `Recipe([{"fold": {}}, {"backend": {"name": "onnxruntime"}}])`.
+    """What to do to a model, in order: `Recipe([{"fold": {}}, {"backend": {"name":
+    "onnxruntime"}}])`.
 
     A recipe does not change; `recipe + step` and `recipe[:-1]` are new ones.
     """
@@ -40,19 +41,31 @@ class Recipe:
         if isinstance(steps, str | dict):
             raise RecipeError(f"{steps!r} is no list of steps; write Recipe([{steps!r}]).")
         if not isinstance(steps, Iterable):
-            raise RecipeError(f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}]).")
+            raise RecipeError(
+                f"A {type(steps).__name__} is no list of steps; write Recipe([{{'fold': {{}}}}])."
+            )
         if not isinstance(workload, str | None):
-            raise RecipeError(f"The workload of a recipe is a name, and not a {type(workload).__name__}; give work.name.")
-        self.steps: tuple[Step, ...] = tuple(_step_of(step, f"step {index}") for index, step in enumerate(steps, 1))
+            raise RecipeError(
+                f"The workload of a recipe is a name, and not a {type(workload).__name__}; give "
+                "work.name."
+            )
+        self.steps: tuple[Step, ...] = tuple(
+            _step_of(step, f"step {index}") for index, step in enumerate(steps, 1)
+        )
         self.workload = _checked_name(workload)
-        self.limit = limit if isinstance(limit, Limit) else _limit_of(limit or {})  # past it a variant is marked refused
-        self.evidence = evidence  # what was measured when the recipe was chosen; it is not written into the file
+        self.limit = (
+            limit if isinstance(limit, Limit) else _limit_of(limit or {})
+        )  # past it a variant is marked refused
+        # what was measured when the recipe was chosen; it is not written into the file
+        self.evidence = evidence
         _check_order(self.steps)
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a recipe from a YAML file."""
-        return cls.from_text(read_text(path, limit_bytes=4 * LIMIT_CHARACTERS))  # of at most 4 bytes each
+        return cls.from_text(
+            read_text(path, limit_bytes=4 * LIMIT_CHARACTERS)
+        )  # of at most 4 bytes each
 
     @classmethod
     def from_text(cls, text: str) -> Recipe:
@@ -64,7 +77,9 @@ class Recipe:
             try:
                 steps.append(_step_of(item, f"step {index + 1}"))
             except RecipeError as error:
-                raise RecipeError(at_line(text, _line_of(error, lines, index), str(error))) from error
+                raise RecipeError(
+                    at_line(text, _line_of(error, lines, index), str(error))
+                ) from error
         limit = _limit_at(data["limit"], lines, text) if "limit" in data else None
         try:
             return cls(steps, workload=data.get("workload"), limit=limit)
@@ -77,11 +92,18 @@ class Recipe:
 
     def to_text(self) -> str:
         """The recipe as YAML."""
-        head: dict[str, Any] = {"version": VERSION} | ({"workload": self.workload} if self.workload else {})
+        head: dict[str, Any] = {"version": VERSION} | (
+            {"workload": self.workload} if self.workload else {}
+        )
         head |= {"limit": limit} if (limit := self.limit.model_dump(exclude_defaults=True)) else {}
-        steps = [{step.kind: step.options | ({"why": step.why} if step.why else {})} for step in self.steps]
+        steps = [
+            {step.kind: step.options | ({"why": step.why} if step.why else {})}
+            for step in self.steps
+        ]
         lines = [dump(head), "steps:" if steps else "steps: []"]
-        lines += [f"  - {dump(step, flow=True).removeprefix('{').removesuffix('}')}" for step in steps]
+        lines += [
+            f"  - {dump(step, flow=True).removeprefix('{').removesuffix('}')}" for step in steps
+        ]
         return "\n".join(lines) + "\n"
 
     def as_code(self) -> str:
@@ -89,24 +111,41 @@ class Recipe:
         steps = "".join(f"    { ({step.kind: step.options})!r},\n" for step in self.steps)
         load = f"work = lab.load({self.workload!r})\n" if self.workload else ""
         workload = f", workload={self.workload!r}" if self.workload else ""
-        limit = f", limit={changed!r}" if (changed := self.limit.model_dump(exclude_defaults=True)) else ""
+        limit = (
+            f", limit={changed!r}"
+            if (changed := self.limit.model_dump(exclude_defaults=True))
+            else ""
+        )
         apply = "variant = lab.apply(work, recipe)\n"
-        return f"import paifuser_lab as lab\n\n{load}recipe = lab.Recipe([\n{steps}]{workload}{limit})\n{apply}"
+        return (
+            f"import paifuser_lab as lab\n\n{load}recipe = "
+            f"lab.Recipe([\n{steps}]{workload}{limit})\n{apply}"
+        )
 
     def explain(self) -> str:
         """A line a step: what it is, and why it was chosen where that was said."""
         return "\n".join(
-            f"{index}. {step.label}{': ' + step.why if step.why else ''}" for index, step in enumerate(self.steps, 1)
+            f"{index}. {step.label}{': ' + step.why if step.why else ''}"
+            for index, step in enumerate(self.steps, 1)
         )
 
     def diff(self, other: Recipe) -> tuple[str, ...]:
-        """What to take out (-) and put in (+) to come from this recipe to another; kept steps stand with two spaces."""
+        """What to take out (-) and put in (+) to come from this recipe to another; kept steps stand
+        with two spaces.
+        """
         mine, theirs = _texts(self), _texts(other)
         lines: list[str] = []
-        for _, low, high, other_low, other_high in SequenceMatcher(None, mine, theirs, autojunk=False).get_opcodes():
+        for _, low, high, other_low, other_high in SequenceMatcher(
+            None, mine, theirs, autojunk=False
+        ).get_opcodes():
             same = mine[low:high] == theirs[other_low:other_high]
             lines += [f"  {one}" for one in mine[low:high] if same]
-            lines += [] if same else [f"- {one}" for one in mine[low:high]] + [f"+ {one}" for one in theirs[other_low:other_high]]
+            lines += (
+                []
+                if same
+                else [f"- {one}" for one in mine[low:high]]
+                + [f"+ {one}" for one in theirs[other_low:other_high]]
+            )
         return tuple(lines)
 
     @property
@@ -127,11 +166,15 @@ class Recipe:
         return self.of((*self.steps, step))
 
     def with_step(self, step: Step | dict[str, Any] | str) -> Recipe:
-        """The recipe with a step where it belongs: joined to the one of its kind where the two are one, before whatever is last."""
+        """The recipe with a step where it belongs: joined to the one of its kind where the two are
+        one, before whatever is last.
+        """
         new = _step_of(step, "the step")
         steps = list(self.steps)
         alike = [index for index, old in enumerate(steps) if old.kind == new.kind]
-        for index in alike[-1:] if new.is_late else alike:  # of late steps each stands over those before it
+        for index in (
+            alike[-1:] if new.is_late else alike
+        ):  # of late steps each stands over those before it
             if (joined := steps[index].joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
@@ -162,13 +205,16 @@ class Recipe:
 
 
 def checked_recipe(given: object) -> Recipe:
-    """The recipe that a tool was handed; steps that are not yet one are refused with how to make one of them."""
+    """The recipe that a tool was handed; steps that are not yet one are refused with how to make
+    one of them.
+    """
     if isinstance(given, Recipe):
         return given
     short = isinstance(given, str | list | dict | Step) and len(repr(given)) < MOST_QUOTED
     steps = "[…]" if not short else repr(given) if isinstance(given, list) else f"[{given!r}]"
     raise RecipeError(
-        f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}), or lab.Recipe.load(file) for one that was saved."
+        f"A {type(given).__name__} is no recipe; write lab.Recipe({steps}), or "
+        "lab.Recipe.load(file) for one that was saved."
     )
 
 
@@ -190,11 +236,15 @@ def _step_of(item: Any, where: str) -> Step:
     if isinstance(item, str):
         item = {item: {}}
     if not isinstance(item, dict) or len(item) != 1:
-        raise RecipeError(f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}")
+        raise RecipeError(
+            f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}"
+        )
     kind, options = next(iter(item.items()))
     options = {} if options is None else options
     if not isinstance(options, dict):
-        raise _StepProblem(f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,))
+        raise _StepProblem(
+            f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
+        )
     found = step_class(str(kind))
     try:
         return found.model_validate(options)
@@ -208,9 +258,14 @@ def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
     name = ".".join(map(str, key))
     if first["type"] == "extra_forbidden":
         allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
-        return _StepProblem(f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key))
+        return _StepProblem(
+            f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key)
+        )
     message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return _StepProblem(f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}", (step.kind, *key))
+    return _StepProblem(
+        f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}",
+        (step.kind, *key),
+    )
 
 
 def _line_of(error: RecipeError, lines: Lines, index: int) -> int:
@@ -222,28 +277,47 @@ def _line_of(error: RecipeError, lines: Lines, index: int) -> int:
 
 def _check_frame(data: Any, lines: Lines, text: str) -> None:
     if not isinstance(data, dict):
-        raise RecipeError("A recipe is a mapping with the keys version, workload and steps; this is none.")
+        raise RecipeError(
+            "A recipe is a mapping with the keys version, workload and steps; this is none."
+        )
     for key in data:
         if key not in KEYS:
             raise RecipeError(
-                at_line(text, lines[(key,)], f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}")
+                at_line(
+                    text,
+                    lines[(key,)],
+                    f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}",
+                )
             )
     if data.get("version") is not VERSION:  # neither 1.0 nor true
         line = lines.get(("version",), 1)
         raise RecipeError(
-            at_line(text, line, f"version {data.get('version')!r} is unknown; this program reads version {VERSION}")
+            at_line(
+                text,
+                line,
+                f"version {data.get('version')!r} is unknown; this program reads version {VERSION}",
+            )
         )
     if not isinstance(data.get("workload"), str | None):
         raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
     if "steps" not in data or not isinstance(data["steps"], list | None):
-        raise RecipeError(at_line(text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"))
+        raise RecipeError(
+            at_line(
+                text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"
+            )
+        )
 
 
 def _checked_name(workload: str | None) -> str | None:
     if workload is not None and not isinstance(workload, str):
-        raise RecipeError(f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'.")
+        raise RecipeError(
+            f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'."
+        )
     if workload is not None and not is_encodable(workload):
-        raise RecipeError(f"The workload's name {workload!r} cannot be written into a file; take out half a character.")
+        raise RecipeError(
+            f"The workload's name {workload!r} cannot be written into a file; take out half a "
+            "character."
+        )
     return workload
 
 
@@ -263,7 +337,9 @@ def _limit_of(given: Any) -> Limit:
         key = tuple(part for part in first["loc"] if isinstance(part, str | int))
         name = ".".join(("limit", *map(str, key)))
         allowed = " and ".join(Limit.model_fields)
-        raise _LimitProblem(f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key) from error
+        raise _LimitProblem(
+            f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key
+        ) from error
 
 
 def _limit_at(given: Any, lines: Lines, text: str) -> Limit:
@@ -277,12 +353,20 @@ def _limit_at(given: Any, lines: Lines, text: str) -> Limit:
 def _check_order(steps: tuple[Step, ...]) -> None:
     for step in steps[:-1]:
         if step.is_last:
-            raise RecipeError(f"'{step.kind}' stands before other steps; nothing can be changed after it, so put it last.")
+            raise RecipeError(
+                f"'{step.kind}' stands before other steps; nothing can be changed after it, so put "
+                "it last."
+            )
     for step, after in pairwise(steps):
         if _order(step) > _order(after):
-            raise RecipeError(f"'{step.kind}' stands before '{after.kind}', which changes layers; put '{after.kind}' before it.")
+            raise RecipeError(
+                f"'{step.kind}' stands before '{after.kind}', which changes layers; put "
+                f"'{after.kind}' before it."
+            )
 
 
 def _order(step: Step) -> int:
-    """Steps that change layers in any order, then those that take them as they are, then what is last."""
+    """Steps that change layers in any order, then those that take them as they are, then what is
+    last.
+    """
     return 2 if step.is_last else 1 if step.is_late else 0

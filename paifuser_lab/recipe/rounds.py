@@ -20,11 +20,13 @@ def gradually(
     workload: str | None = None,
     limit: Limit | dict[str, float] | None = None,
 ) -> Recipe:
-    """A recipe that prunes in several rounds, with what makes up for it after each: `gradually({"to": {"parameters": 0.1}}, "distill")`.
+    """A recipe that prunes in several rounds, with what makes up for it after each:
+    `gradually({"to": {"parameters": 0.1}}, "distill")`.
 
-    `prune` holds the options of that step as they are to be in the end. Each round leaves the same share of what the round before
-    left: to a tenth in two rounds is to 32%, then to 10% of the original, and a ratio of 0.75 in two rounds is one of 0.5 twice.
-    `between` is a step as a recipe has it, such as {"distill": {"epochs": 2}}.
+    `prune` holds the options of that step as they are to be in the end. Each round leaves the same
+    share of what the round before left: to a tenth in two rounds is to 32%, then to 10% of the
+    original, and a ratio of 0.75 in two rounds is one of 0.5 twice. `between` is a step as a recipe
+    has it, such as {"distill": {"epochs": 2}}.
     """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise RecipeError(f"{rounds!r} rounds prune nothing; give a whole number of 1 or more.")
@@ -37,15 +39,20 @@ def gradually(
 
 
 def _in_round(prune: Mapping[str, Any], number: int, rounds: int) -> Options:
-    """The step's options in one round. A ratio is of what there is, and is the same in each; a target is of the original, and falls."""
+    """The step's options in one round. A ratio is of what there is, and is the same in each; a
+    target is of the original, and falls.
+    """
     found: Options = dict(prune)
     if prune.get("ratio") is not None:
         found["ratio"] = _each(prune["ratio"], rounds)
     if prune.get("layers"):
-        found["layers"] = {pattern: _each(ratio, rounds) for pattern, ratio in prune["layers"].items()}
+        found["layers"] = {
+            pattern: _each(ratio, rounds) for pattern, ratio in prune["layers"].items()
+        }
     if prune.get("to"):
         found["to"] = {
-            goal: _figure(share ** (number / rounds)) if number < rounds else share for goal, share in prune["to"].items()
+            goal: _figure(share ** (number / rounds)) if number < rounds else share
+            for goal, share in prune["to"].items()
         }
     return found
 

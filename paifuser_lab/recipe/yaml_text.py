@@ -1,6 +1,8 @@
-"""YAML as plain data with the line of every value: no objects, no aliases, no key twice. Stands on PyYAML's scanner.
+"""YAML as plain data with the line of every value: no objects, no aliases, no key twice. Stands on
+PyYAML's scanner.
 
-PyYAML alone reads 1e-3 as a string and `no` as a boolean, lets the last of two equal keys win, and expands an alias bomb.
+PyYAML alone reads 1e-3 as a string and `no` as a boolean, lets the last of two equal keys win, and
+expands an alias bomb.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ DEEPEST = 32
 _BOOL = "tag:yaml.org,2002:bool"
 _INT = "tag:yaml.org,2002:int"
 _FLOAT = "tag:yaml.org,2002:float"
-_PLAIN_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq"))
+_PLAIN_TAGS = tuple(
+    f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")
+)
 
 
 class _Loader(yaml.SafeLoader):
@@ -32,29 +36,44 @@ class _Dumper(yaml.SafeDumper):
     """The safe dumper that quotes what this loader would not read as text."""
 
 
-_NUMBER = re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$")
+_NUMBER = re.compile(
+    r"^[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+)
 for _side in (_Loader, _Dumper):
     _side.yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in _PLAIN_TAGS and tag not in (_BOOL, _INT, _FLOAT)]
+        first: [
+            (tag, pattern)
+            for tag, pattern in resolvers
+            if tag in _PLAIN_TAGS and tag not in (_BOOL, _INT, _FLOAT)
+        ]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    _side.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+    _side.add_implicit_resolver(
+        _BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+    )
     _side.add_implicit_resolver(_INT, re.compile(r"^[-+]?\d+$"), list("-+0123456789"))
     _side.add_implicit_resolver(_FLOAT, _NUMBER, list("-+0123456789."))
 
 
 def _quoted(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     """PyYAML writes some line breaks as they are, and reads them back as spaces."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"'
+    )
 
 
 _Dumper.add_representer(str, _quoted)
 
 
 def parse(text: str) -> tuple[Any, Lines]:
-    """Read a text and give its data, and for the path to each value the line it stands on (from 1)."""
+    """Read a text and give its data, and for the path to each value the line it stands on (from
+    1).
+    """
     if len(text) > LIMIT_CHARACTERS:
-        raise RecipeError(f"The text has {len(text):,} characters, past the limit of {LIMIT_CHARACTERS:,}; is it a recipe?")
+        raise RecipeError(
+            f"The text has {len(text):,} characters, past the limit of {LIMIT_CHARACTERS:,}; is it "
+            "a recipe?"
+        )
     try:
         _refuse_aliases(text)
         node = yaml.compose(text, Loader=_Loader)
@@ -62,16 +81,27 @@ def parse(text: str) -> tuple[Any, Lines]:
         return (None if node is None else _build(node, (), lines, text)), lines
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise RecipeError(at_line(text, mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}")) from error
+        raise RecipeError(
+            at_line(text, mark.line + 1 if mark else 1, f"this is not YAML: {error.problem}")
+        ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise RecipeError(at_line(text, line, f"this is not YAML: {error.reason}")) from error
 
 
 def dump(data: Any, *, flow: bool = False) -> str:
-    """Plain data as text that `parse` reads back the same; `flow` puts it on one line, in braces."""
+    """Plain data as text that `parse` reads back the same; `flow` puts it on one line, in
+    braces.
+    """
     return str(
-        yaml.dump(data, Dumper=_Dumper, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=float("inf"))
+        yaml.dump(
+            data,
+            Dumper=_Dumper,
+            default_flow_style=flow,
+            sort_keys=False,
+            allow_unicode=True,
+            width=float("inf"),
+        )
     ).strip()
 
 
@@ -85,9 +115,17 @@ def at_line(text: str, line: int, problem: str) -> str:
 def _refuse_aliases(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+            event, yaml.CollectionEndEvent
+        )
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise RecipeError(at_line(text, _line(event), "anchors and aliases are not used in recipes; write the value out"))
+            raise RecipeError(
+                at_line(
+                    text,
+                    _line(event),
+                    "anchors and aliases are not used in recipes; write the value out",
+                )
+            )
         if depth > DEEPEST:
             raise RecipeError(at_line(text, _line(event), f"nested deeper than {DEEPEST} levels"))
 
@@ -100,7 +138,11 @@ def _build(node: yaml.Node, path: Path, lines: Lines, text: str) -> Any:
     line = node.start_mark.line + 1
     lines[path] = line
     if node.tag not in _PLAIN_TAGS:
-        raise RecipeError(at_line(text, line, f"the tag {node.tag} would make an object; recipes hold plain values"))
+        raise RecipeError(
+            at_line(
+                text, line, f"the tag {node.tag} would make an object; recipes hold plain values"
+            )
+        )
     if isinstance(node, yaml.SequenceNode):
         return [_build(item, (*path, index), lines, text) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
@@ -108,7 +150,9 @@ def _build(node: yaml.Node, path: Path, lines: Lines, text: str) -> Any:
     try:
         return _PLAIN[node.tag](node.value)
     except (ValueError, KeyError) as error:
-        raise RecipeError(at_line(text, line, f"{node.tag.rpartition(':')[2]} cannot hold this value")) from error
+        raise RecipeError(
+            at_line(text, line, f"{node.tag.rpartition(':')[2]} cannot hold this value")
+        ) from error
 
 
 def _build_mapping(node: yaml.MappingNode, path: Path, lines: Lines, text: str) -> dict[str, Any]:
@@ -118,7 +162,9 @@ def _build_mapping(node: yaml.MappingNode, path: Path, lines: Lines, text: str) 
             raise RecipeError(at_line(text, key_node.start_mark.line + 1, "a key is a name"))
         key = key_node.value
         if key in built:
-            raise RecipeError(at_line(text, key_node.start_mark.line + 1, f"the key '{key}' stands there twice"))
+            raise RecipeError(
+                at_line(text, key_node.start_mark.line + 1, f"the key '{key}' stands there twice")
+            )
         built[key] = _build(value_node, (*path, key), lines, text)
         lines[(*path, key)] = key_node.start_mark.line + 1
     return built

@@ -1,6 +1,7 @@
 """What was measured: frozen, typed results that save, load, draw and travel. No torch in here.
 
-A record is a pydantic model; `save` and `load` go through JSON with the record's name and version in it. One file a subject.
+A record is a pydantic model; `save` and `load` go through JSON with the record's name and version
+in it. One file a subject.
 """
 
 from __future__ import annotations

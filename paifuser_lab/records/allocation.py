@@ -1,4 +1,6 @@
-"""A number format for each layer: what was chosen, the frontier it was chosen from, and what its points really did."""
+"""A number format for each layer: what was chosen, the frontier it was chosen from, and what its
+points really did.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,32 @@ Axis = Literal["latency_ms", "size_bytes"]
 
 
 class Achieved(Record):
-    """What a point did when it was applied: timed in turn with the model as it is, judged on held-out data."""
+    """What a point did when it was applied: timed in turn with the model as it is, judged on
+    held-out data.
+    """
 
     latency_ms: float
     baseline_ms: float
     size_bytes: int
-    loss: float | None = Field(default=None, description="rise over the model as it is, in the allocation's unit")
+    loss: float | None = Field(
+        default=None, description="rise over the model as it is, in the allocation's unit"
+    )
     loss_error: float | None = None
     metric: float | None = None
 
 
 class Agreement(Record):
-    """How far a prediction agrees with what was achieved: the middle ratio of the two, and whether their orders agree."""
+    """How far a prediction agrees with what was achieved: the middle ratio of the two, and whether
+    their orders agree.
+    """
 
     points: int
-    ratio: float | None = Field(default=None, description="achieved over predicted; the median over the points")
-    rank: float | None = Field(default=None, description="Spearman's correlation; None where one of the two is constant")
+    ratio: float | None = Field(
+        default=None, description="achieved over predicted; the median over the points"
+    )
+    rank: float | None = Field(
+        default=None, description="Spearman's correlation; None where one of the two is constant"
+    )
 
 
 class AllocationPoint(Record):
@@ -55,7 +67,9 @@ class AllocationPoint(Record):
         counts: dict[str, int] = {}
         for name in self.formats.values():
             counts[name] = counts.get(name, 0) + 1
-        return ", ".join(f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1]))
+        return ", ".join(
+            f"{count} in {name}" for name, count in sorted(counts.items(), key=lambda one: -one[1])
+        )
 
 
 class Allocation(Record):
@@ -69,7 +83,9 @@ class Allocation(Record):
     limits: dict[str, float]
     baseline_ms: float
     baseline_bytes: int
-    points: tuple[AllocationPoint, ...] = Field(min_length=1, description="the frontier, the quickest or smallest first")
+    points: tuple[AllocationPoint, ...] = Field(
+        min_length=1, description="the frontier, the quickest or smallest first"
+    )
     chosen: int = Field(ge=0, description="its place in `points`")
     uniform: tuple[AllocationPoint, ...] = ()
     reason: str
@@ -102,7 +118,11 @@ class Allocation(Record):
     def remarks(self) -> tuple[str, ...]:
         """Why this point, how good the predictions were, and what there is to note."""
         told = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
-        return (self.reason, *(_told(what, one) for what, one in told if one is not None), *self.notes)
+        return (
+            self.reason,
+            *(_told(what, one) for what, one in told if one is not None),
+            *self.notes,
+        )
 
     @property
     def frame(self) -> pandas.DataFrame:
@@ -111,7 +131,9 @@ class Allocation(Record):
 
         rows = []
         for point in self.everything:
-            row = point.model_dump(include={"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"})
+            row = point.model_dump(
+                include={"name", "around", "loss", "loss_error", "latency_ms", "size_bytes"}
+            )
             did = point.achieved.model_dump() if point.achieved else {}
             rows.append(row | {f"achieved_{key}": value for key, value in did.items()})
         return pandas.DataFrame(rows).set_index("name")
@@ -125,7 +147,9 @@ class Allocation(Record):
         return "\n".join([self.title, *text_table(self.table(), _WORDS), *self.remarks])
 
     def __repr__(self) -> str:
-        return f"Allocation({self.workload}: {self.best.words}; {counted(len(self.points), 'point')})"
+        return (
+            f"Allocation({self.workload}: {self.best.words}; {counted(len(self.points), 'point')})"
+        )
 
     def _repr_html_(self) -> str:
         return html_table((self.title, *self.remarks), self.table(), _WORDS)
@@ -137,14 +161,22 @@ _WORDS = ("point", "formats", "note")
 def _limit(name: str, value: float) -> str:
     if name == "size_bytes":
         return f"at most {readable_bytes(round(value))}"
-    return f"at most {value:.3g} ms" if name == "latency_ms" else f"predicted loss at most {value:.3g}"
+    return (
+        f"at most {value:.3g} ms" if name == "latency_ms" else f"predicted loss at most {value:.3g}"
+    )
 
 
 def _told(what: str, one: Agreement) -> str:
     if one.rank is None:  # a single point, or all alike
-        return f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the prediction is"
+        return (
+            f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the "
+            "prediction is"
+        )
     ratio = "unknown" if one.ratio is None else f"{one.ratio:.2f}"
-    return f"{what}: achieved over predicted {ratio} in the middle, rank correlation {one.rank:.2f}, over {counted(one.points, 'point')}"
+    return (
+        f"{what}: achieved over predicted {ratio} in the middle, rank correlation {one.rank:.2f}, "
+        f"over {counted(one.points, 'point')}"
+    )
 
 
 def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
@@ -156,7 +188,9 @@ def _readable(point: AllocationPoint, *, is_chosen: bool) -> dict[str, str]:
         "speed-up": "" if did is None else f"{did.baseline_ms / did.latency_ms:.2f} ×",
         "size": readable_bytes(point.size_bytes),
         "loss": _with_error(point.loss, point.loss_error),
-        "achieved loss": "" if did is None or did.loss is None else _with_error(did.loss, did.loss_error),
+        "achieved loss": ""
+        if did is None or did.loss is None
+        else _with_error(did.loss, did.loss_error),
         "metric": "" if did is None or did.metric is None else f"{did.metric:.4g}",
         "formats": point.words,
         "note": "chosen" if is_chosen else "",

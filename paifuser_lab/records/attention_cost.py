@@ -1,4 +1,6 @@
-"""What attention to a part of the keys costs in exactness and brings in time: for each layer, and for the whole model."""
+"""What attention to a part of the keys costs in exactness and brings in time: for each layer, and
+for the whole model.
+"""
 
 from __future__ import annotations
 
@@ -13,41 +15,63 @@ AttentionKind = Literal["window", "topk", "block"]
 
 
 class AttentionLayer(Record):
-    """One layer that attends: its size, and how far its answer is from attention to all at each share that is kept."""
+    """One layer that attends: its size, and how far its answer is from attention to all at each
+    share that is kept.
+    """
 
     layer: str
     heads: int
     queries: int
     keys: int
     is_causal: bool = False
-    errors: tuple[float, ...] = Field(description="relative L2 distance of the attention's answer, a number a keep")
-    share: float | None = Field(default=None, description="of the model's time that its attention takes, where that was measured")
-    reason: str = Field(default="", description="why it cannot attend to a part, where it cannot; it then has no errors")
+    errors: tuple[float, ...] = Field(
+        description="relative L2 distance of the attention's answer, a number a keep"
+    )
+    share: float | None = Field(
+        default=None,
+        description="of the model's time that its attention takes, where that was measured",
+    )
+    reason: str = Field(
+        default="",
+        description="why it cannot attend to a part, where it cannot; it then has no errors",
+    )
 
 
 class AttentionCost(Record):
-    """The same shares kept in every layer: error, latency and the metric of the whole model, and the error of each layer."""
+    """The same shares kept in every layer: error, latency and the metric of the whole model, and
+    the error of each layer.
+    """
 
     workload: str
     machine: str
     kind: AttentionKind
-    keeps: tuple[float, ...] = Field(min_length=1, description="shares of the keys that are attended to, from the largest")
+    keeps: tuple[float, ...] = Field(
+        min_length=1, description="shares of the keys that are attended to, from the largest"
+    )
     layers: tuple[AttentionLayer, ...] = ()
-    errors: tuple[float, ...] = Field(description="relative L2 distance of the model's answer, a number a keep")
+    errors: tuple[float, ...] = Field(
+        description="relative L2 distance of the model's answer, a number a keep"
+    )
     latency_ms: tuple[float, ...] = Field(
-        default=(), description="of the model, timed in turn with the original; empty where not timed"
+        default=(),
+        description="of the model, timed in turn with the original; empty where not timed",
     )
     dense_ms: float | None = Field(default=None, description="of the original, in the same turns")
     metric: str = Field(default="", description="the metric's name; '' where the workload has none")
     values: tuple[float, ...] = Field(default=(), description="the metric, a number a keep")
     dense_value: float | None = None
     note: str = Field(
-        default="", description="what to know when reading it, such as that attention is a small part of this model"
+        default="",
+        description="what to know when reading it, such as that attention is a small part of this model",
     )
 
     @model_validator(mode="after")
     def _numbers_fit(self) -> AttentionCost:
-        for name, numbers in (("errors", self.errors), ("latency_ms", self.latency_ms), ("values", self.values)):
+        for name, numbers in (
+            ("errors", self.errors),
+            ("latency_ms", self.latency_ms),
+            ("values", self.values),
+        ):
             if numbers and len(numbers) != len(self.keeps):
                 raise ValueError(f"{name} has {len(numbers)} numbers for {len(self.keeps)} keeps")
         return self
@@ -87,7 +111,10 @@ class AttentionCost(Record):
     @property
     def title(self) -> str:
         """What it shows, in a line."""
-        return f"{self.workload}: attention to a part of the keys ({self.kind}), {len(self.sparse_layers)} of {len(self.layers)} layers"
+        return (
+            f"{self.workload}: attention to a part of the keys ({self.kind}), "
+            f"{len(self.sparse_layers)} of {len(self.layers)} layers"
+        )
 
     def __repr__(self) -> str:
         return f"AttentionCost({self.title})"

@@ -29,7 +29,9 @@ class BatchRow(Record):
 
 
 class BatchSweep(Record):
-    """Throughput, latency and memory by batch size, and the smallest batch that reaches the plateau."""
+    """Throughput, latency and memory by batch size, and the smallest batch that reaches the
+    plateau.
+    """
 
     workload: str
     machine: str
@@ -45,7 +47,10 @@ class BatchSweep(Record):
         for row in self.rows:
             if row.batch == batch:
                 return row
-        raise KeyError(f"no row for a batch of {batch}; there are {', '.join(str(row.batch) for row in self.rows)}")
+        raise KeyError(
+            f"no row for a batch of {batch}; there are "
+            f"{', '.join(str(row.batch) for row in self.rows)}"
+        )
 
     @property
     def ran(self) -> tuple[BatchRow, ...]:
@@ -74,7 +79,10 @@ class BatchSweep(Record):
     def table(self) -> list[dict[str, str]]:
         """The rows as a person reads them; columns with nothing in them are left out."""
         rows = [self._readable(row) for row in self.rows]
-        return [{key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)} for row in rows]
+        return [
+            {key: row[key] for key in row if any(other[key] not in ("", "–") for other in rows)}
+            for row in rows
+        ]
 
     def __str__(self) -> str:
         return "\n".join([self.title, *text_table(self.table(), _WORDS), self.reason])
@@ -83,14 +91,23 @@ class BatchSweep(Record):
         return f"BatchSweep({self.workload}: {counted(len(self.rows), 'batch size')})"
 
     def _repr_html_(self) -> str:
-        return html_table((self.title, self.reason), self.table(), _WORDS, lambda row: row["batch"] == str(self.knee))
+        return html_table(
+            (self.title, self.reason),
+            self.table(),
+            _WORDS,
+            lambda row: row["batch"] == str(self.knee),
+        )
 
     def _readable(self, row: BatchRow) -> dict[str, str]:
         return {
             "batch": str(row.batch),
             "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-            "middle half": "–" if row.spread_ms is None else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
-            "per second": "–" if row.throughput_per_s is None else readable_rate(row.throughput_per_s),
+            "middle half": "–"
+            if row.spread_ms is None
+            else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+            "per second": "–"
+            if row.throughput_per_s is None
+            else readable_rate(row.throughput_per_s),
             "in turn": "yes" if row.is_timed_in_turn else "",
             "memory": readable_bytes(row.peak_bytes),
             "predicted": readable_bytes(row.predicted_bytes),
@@ -99,7 +116,10 @@ class BatchSweep(Record):
         }
 
     def _praise(self, row: BatchRow) -> str:
-        words = (("the knee", row.batch == self.knee), ("highest throughput", row.batch == self.best.batch))
+        words = (
+            ("the knee", row.batch == self.knee),
+            ("highest throughput", row.batch == self.best.batch),
+        )
         return ", ".join(word for word, is_so in words if is_so)
 
 

@@ -1,4 +1,6 @@
-"""A performance checklist: one line a check, passed, failed with its remedy, or not measurable and why."""
+"""A performance checklist: one line a check, passed, failed with its remedy, or not measurable and
+why.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Checklist(Record):
         for line in self.lines:
             if line.name == name:
                 return line
-        raise KeyError(f"no check {name!r}; there are {', '.join(line.name for line in self.lines)}")
+        raise KeyError(
+            f"no check {name!r}; there are {', '.join(line.name for line in self.lines)}"
+        )
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -84,8 +88,12 @@ class Checklist(Record):
 def _readable(line: Check, indent: int) -> str:
     """A line, its remedy under its figure."""
     text = [line.figure, *([f"→ {line.remedy}"] if line.remedy else [])]
-    wrapped = [row for part in text for row in textwrap.wrap(part, WIDTH - indent, break_on_hyphens=False)]
-    return f"{SIGNS[line.outcome]} {line.name.ljust(indent - 2)}" + ("\n" + " " * indent).join(wrapped)
+    wrapped = [
+        row for part in text for row in textwrap.wrap(part, WIDTH - indent, break_on_hyphens=False)
+    ]
+    return f"{SIGNS[line.outcome]} {line.name.ljust(indent - 2)}" + ("\n" + " " * indent).join(
+        wrapped
+    )
 
 
 def _row(line: Check) -> str:

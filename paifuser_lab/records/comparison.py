@@ -48,7 +48,10 @@ class Measurement(Record):
     build_s: float | None = None
     weights_hash: str | None = None
     notes: tuple[str, ...] = ()
-    refused: str | None = Field(default=None, description="why it is past the limit that its recipe carries, and by which layers")
+    refused: str | None = Field(
+        default=None,
+        description="why it is past the limit that its recipe carries, and by which layers",
+    )
     failure: str | None = None
 
 
@@ -71,16 +74,30 @@ class Comparison(Record):
 
     @property
     def best(self) -> Measurement:
-        """The row with the highest speed-up that is within its limit; the baseline itself where nothing was faster."""
-        return max((row for row in self.rows if row.speedup is not None and not row.refused), key=lambda row: row.speedup or 0.0)
+        """The row with the highest speed-up that is within its limit; the baseline itself where
+        nothing was faster.
+        """
+        return max(
+            (row for row in self.rows if row.speedup is not None and not row.refused),
+            key=lambda row: row.speedup or 0.0,
+        )
 
     @property
     def trade_off(self) -> TradeOff:
-        """What each row that was timed and judged keeps of the metric for what it takes; of the baselines the one that counts."""
-        rows = [row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None]
-        rows = [row for row in rows if row.name == self.baseline or not row.name.startswith("baseline")]
+        """What each row that was timed and judged keeps of the metric for what it takes; of the
+        baselines the one that counts.
+        """
+        rows = [
+            row for row in self.rows if row.latency_ms is not None and row.size_bytes is not None
+        ]
+        rows = [
+            row for row in rows if row.name == self.baseline or not row.name.startswith("baseline")
+        ]
         if not rows:
-            raise MeasureError(f"No row of the comparison of {self.workload} has a latency and a size; let it run to its end.")
+            raise MeasureError(
+                f"No row of the comparison of {self.workload} has a latency and a size; let it run "
+                "to its end."
+            )
         is_judged = all(row.metric is not None for row in rows)
         return TradeOff(
             title=self.title,
@@ -96,13 +113,19 @@ class Comparison(Record):
         return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("name")
 
     def table(self) -> list[dict[str, str]]:
-        """The rows as a person reads them; columns with nothing in them are left out, and sizes that hardly differ."""
+        """The rows as a person reads them; columns with nothing in them are left out, and sizes
+        that hardly differ.
+        """
         rows = [_readable(row, self) for row in self.rows]
         same = {
             "parameters": _hardly_differ(row.parameters for row in self.rows),
             "FLOPs": _hardly_differ(row.flops for row in self.rows),
         }
-        used = [key for key in rows[0] if not same.get(key) and any(row[key] not in ("", "–") for row in rows)]
+        used = [
+            key
+            for key in rows[0]
+            if not same.get(key) and any(row[key] not in ("", "–") for row in rows)
+        ]
         return [{key: row[key] for key in used} for row in rows]
 
     def __str__(self) -> str:
@@ -118,7 +141,10 @@ class Comparison(Record):
         return f"{self.workload} on {self.machine} · {self.rounds} rounds in turn{stopped}"
 
     def _repr_html_(self) -> str:
-        table = [{key: value for key, value in row.items() if key not in ("cpu ms", "build s")} for row in self.table()]
+        table = [
+            {key: value for key, value in row.items() if key not in ("cpu ms", "build s")}
+            for row in self.table()
+        ]
         return html_table([self.title], table, _WORDS)
 
 
@@ -127,7 +153,9 @@ _WORDS = ("name", "recipe", "note")
 
 def _bargain(row: Measurement, *, is_judged: bool) -> Bargain:
     worth = (row.metric or 0.0) if is_judged else 1 - (row.relative_error or 0.0)
-    return Bargain(name=row.name, latency_ms=row.latency_ms or 0.0, size_bytes=row.size_bytes or 0, worth=worth)
+    return Bargain(
+        name=row.name, latency_ms=row.latency_ms or 0.0, size_bytes=row.size_bytes or 0, worth=worth
+    )
 
 
 def _hardly_differ(counts: Iterable[int | None]) -> bool:
@@ -142,7 +170,9 @@ def _readable(row: Measurement, comparison: Comparison) -> dict[str, str]:
         "recipe": "" if row.name == (label := " → ".join(row.steps)) else label,
         "threads": str(row.threads),
         "latency ms": "–" if row.latency_ms is None else f"{row.latency_ms:.3g}",
-        "middle half": "–" if row.spread_ms is None else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
+        "middle half": "–"
+        if row.spread_ms is None
+        else f"{row.spread_ms[0]:.3g}–{row.spread_ms[1]:.3g}",
         "speed-up": _speedup(row, is_baseline=is_baseline),
         "cpu ms": "–" if row.cpu_ms is None else f"{row.cpu_ms:.3g}",
         "peak": readable_bytes(row.peak_bytes),

@@ -10,7 +10,9 @@ from .text import counted
 
 
 class Member(Record):
-    """One dimension of one weight: its rows make the channels, its columns read them, a buffer goes along."""
+    """One dimension of one weight: its rows make the channels, its columns read them, a buffer goes
+    along.
+    """
 
     layer: str
     parameter: str
@@ -24,7 +26,9 @@ class Member(Record):
 
 
 class ChannelGroup(Record):
-    """Units that are removed one by one, each from every member at once; a unit is one channel, or as many as a head has."""
+    """Units that are removed one by one, each from every member at once; a unit is one channel, or
+    as many as a head has.
+    """
 
     name: str
     width: int
@@ -40,12 +44,17 @@ class ChannelGroup(Record):
     @property
     def layers(self) -> tuple[str, ...]:
         """The layers that make the channels."""
-        return tuple(dict.fromkeys(member.layer for member in self.members if member.kind == "rows"))
+        return tuple(
+            dict.fromkeys(member.layer for member in self.members if member.kind == "rows")
+        )
 
     def __str__(self) -> str:
         of = f" of {counted(self.unit, 'channel')}" if self.unit > 1 else ""
         state = f" · stays: {self.pinned}" if self.pinned else ""
-        return f"{self.name}: {counted(self.width, 'unit')}{of} in {counted(len(self.members), 'weight')}{state}"
+        return (
+            f"{self.name}: {counted(self.width, 'unit')}{of} in "
+            f"{counted(len(self.members), 'weight')}{state}"
+        )
 
 
 class Coupling(Record):
@@ -58,7 +67,10 @@ class Coupling(Record):
     def title(self) -> str:
         """What the table shows."""
         free = sum(group.pinned is None for group in self.groups)
-        return f"{self.workload}: {counted(len(self.groups), 'group')} of channels, {free} of which can lose some"
+        return (
+            f"{self.workload}: {counted(len(self.groups), 'group')} of channels, {free} of which "
+            "can lose some"
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a group."""

@@ -14,7 +14,9 @@ Basis = Literal["measured", "mostly measured", "estimated"]
 
 
 class Reason(Record):
-    """One sentence from facts; with the step that would help and what it would save, where there is one."""
+    """One sentence from facts; with the step that would help and what it would save, where there is
+    one.
+    """
 
     topic: str
     sentence: str
@@ -44,7 +46,9 @@ class Reason(Record):
 
 
 class Explanation(Record):
-    """What is known about a layer's speed, the largest saving first where the whole model is explained."""
+    """What is known about a layer's speed, the largest saving first where the whole model is
+    explained.
+    """
 
     workload: str
     layer: str
@@ -56,7 +60,9 @@ class Explanation(Record):
     @property
     def advice(self) -> tuple[Reason, ...]:
         """The reasons that advise a step which would help."""
-        return tuple(one for one in self.reasons if one.step and (one.saves_ms is None or one.saves_ms > 0))
+        return tuple(
+            one for one in self.reasons if one.step and (one.saves_ms is None or one.saves_ms > 0)
+        )
 
     @property
     def steps(self) -> tuple[dict[str, dict[str, Any]], ...]:
@@ -69,19 +75,27 @@ class Explanation(Record):
         for reason in self.reasons:
             if reason.step and step in reason.step:
                 return reason
-        raise KeyError(f"nothing here advises '{step}'; advised: {', '.join(map(step_text, self.steps)) or 'nothing'}")
+        raise KeyError(
+            f"nothing here advises '{step}'; advised: "
+            f"{', '.join(map(step_text, self.steps)) or 'nothing'}"
+        )
 
     @property
     def frame(self) -> pandas.DataFrame:
         """A row a reason."""
         import pandas
 
-        return pandas.DataFrame([reason.model_dump() for reason in self.reasons], columns=list(Reason.model_fields))
+        return pandas.DataFrame(
+            [reason.model_dump() for reason in self.reasons], columns=list(Reason.model_fields)
+        )
 
     @property
     def title(self) -> str:
         """What is explained."""
-        return f"{self.layer or self.workload} ({self.kind}): {self.ms:.3g} ms, {self.share:.1%} of the time"
+        return (
+            f"{self.layer or self.workload} ({self.kind}): {self.ms:.3g} ms, {self.share:.1%} of "
+            "the time"
+        )
 
     def __str__(self) -> str:
         return "\n".join([self.title, *(f"· {reason}" for reason in self.reasons)])
@@ -91,7 +105,9 @@ class Explanation(Record):
 
     def _repr_html_(self) -> str:
         items = "".join(
-            f"<li>{html.escape(reason.sentence)}" + (f" <b>→ {html.escape(reason.advice)}</b>" if reason.step else "") + "</li>"
+            f"<li>{html.escape(reason.sentence)}"
+            + (f" <b>→ {html.escape(reason.advice)}</b>" if reason.step else "")
+            + "</li>"
             for reason in self.reasons
         )
         return f"<div><b>{html.escape(self.title)}</b><ul>{items}</ul></div>"
@@ -99,4 +115,7 @@ class Explanation(Record):
 
 def step_text(step: dict[str, dict[str, Any]]) -> str:
     """A step as one line: `layout`, `backend name=onnxruntime`."""
-    return ", ".join(" ".join([name, *(f"{key}={value}" for key, value in options.items())]) for name, options in step.items())
+    return ", ".join(
+        " ".join([name, *(f"{key}={value}" for key, value in options.items())])
+        for name, options in step.items()
+    )

@@ -27,18 +27,34 @@ class Fusion(Record):
 
     layers: tuple[str, ...] = Field(
         min_length=1,
-        description="in the order in which they run; the first names the place: a layer, or a call in a forward, such as 'matmul()'",
+        description=(
+            "in the order in which they run; the first names the place: a layer, or a call in a "
+            "forward, such as 'matmul()'"
+        ),
     )
     pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
     runs: str = Field(
-        default="", description="what runs in their stead, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does"
+        default="",
+        description="what runs in their stead, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does",
     )
     standing: Standing = "fused"
-    reason: str = Field(default="", description="a sentence: why it stays apart, or why what follows does, where that is so")
-    saved_bytes: int | None = Field(default=None, description="what no longer goes through memory at each call")
-    apart_ms: float | None = Field(default=None, description="a call of these layers as they were; None where it was not timed")
-    fused_ms: float | None = Field(default=None, description="a call of what runs in their stead, timed in turn with the former")
-    error: float | None = Field(default=None, description="relative L2 distance of its answer from that of the layers apart")
+    reason: str = Field(
+        default="",
+        description="a sentence: why it stays apart, or why what follows does, where that is so",
+    )
+    saved_bytes: int | None = Field(
+        default=None, description="what no longer goes through memory at each call"
+    )
+    apart_ms: float | None = Field(
+        default=None, description="a call of these layers as they were; None where it was not timed"
+    )
+    fused_ms: float | None = Field(
+        default=None,
+        description="a call of what runs in their stead, timed in turn with the former",
+    )
+    error: float | None = Field(
+        default=None, description="relative L2 distance of its answer from that of the layers apart"
+    )
 
     @property
     def place(self) -> str:
@@ -60,16 +76,26 @@ class FusionMap(Record):
     """Every place of a model, those that cannot be fused too, in the order in which they run."""
 
     workload: str
-    machine: str = Field(description="where the times were taken, and what what runs was chosen for")
+    machine: str = Field(
+        description="where the times were taken, and what what runs was chosen for"
+    )
     fusions: tuple[Fusion, ...] = ()
-    notes: tuple[str, ...] = Field(default=(), description="what is not fused, why, and what fuses it")
-    apart_ms: float | None = Field(default=None, description="a call of the whole model with every layer apart")
-    fused_ms: float | None = Field(default=None, description="one with the fused places as one, timed in turn with the former")
+    notes: tuple[str, ...] = Field(
+        default=(), description="what is not fused, why, and what fuses it"
+    )
+    apart_ms: float | None = Field(
+        default=None, description="a call of the whole model with every layer apart"
+    )
+    fused_ms: float | None = Field(
+        default=None, description="one with the fused places as one, timed in turn with the former"
+    )
 
     @property
     def saved_ms(self) -> float:
         """What the places that are fused save of a call, each timed by itself."""
-        return sum(one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms)
+        return sum(
+            one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms
+        )
 
     @property
     def fused(self) -> tuple[Fusion, ...]:
@@ -83,9 +109,13 @@ class FusionMap(Record):
     @property
     def summary(self) -> str:
         """How many places there are of each standing, in a sentence."""
-        counts = {standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS}
+        counts = {
+            standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS
+        }
         told = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
-        told += [f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])]
+        told += [
+            f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])
+        ]
         return ", ".join(told) + (f"; the whole {whole}." if (whole := self.whole) else ".")
 
     @property
@@ -103,7 +133,11 @@ class FusionMap(Record):
 
         names = [*Fusion.model_fields, "speedup"]
         rows = [{name: getattr(one, name) for name in names} for one in self.fusions]
-        return pandas.DataFrame(rows, columns=names, index=pandas.Index([one.place for one in self.fusions], name="place"))
+        return pandas.DataFrame(
+            rows,
+            columns=names,
+            index=pandas.Index([one.place for one in self.fusions], name="place"),
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a place."""
@@ -121,7 +155,9 @@ class FusionMap(Record):
         ]
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT), *self.notes])
+        return "\n".join(
+            [f"{self.workload}: {self.summary}", *text_table(self.table(), _TEXT), *self.notes]
+        )
 
     def __repr__(self) -> str:
         return f"FusionMap({self.summary})"
@@ -129,9 +165,16 @@ class FusionMap(Record):
     def _repr_html_(self) -> str:
         fused = {" + ".join(one.layers) for one in self.fused}
         return html_table(
-            (f"{self.workload}: {self.summary}", *self.notes), self.table(), _TEXT, lambda row: row["layers"] in fused
+            (f"{self.workload}: {self.summary}", *self.notes),
+            self.table(),
+            _TEXT,
+            lambda row: row["layers"] in fused,
         )
 
 
-_SHORT: dict[Standing, str] = {"slower": "apart as slower", "off": "switched off", "apart": "that cannot be fused"}
+_SHORT: dict[Standing, str] = {
+    "slower": "apart as slower",
+    "off": "switched off",
+    "apart": "that cannot be fused",
+}
 _TEXT = ("layers", "pattern", "runs", "standing")

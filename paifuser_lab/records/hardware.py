@@ -11,7 +11,8 @@ RATES = ("fp32_gflops", "bf16_gflops", "fp16_gflops", "int8_gops", "bandwidth_gb
 
 
 class Ceiling(Record):
-    """What a device reaches at best with so many threads; None where it cannot do it or it was not measured.
+    """What a device reaches at best with so many threads; None where it cannot do it or it was not
+    measured.
 
     `warnings` say why a rate may be lower than what the device reaches.
     """
@@ -26,12 +27,20 @@ class Ceiling(Record):
 
     @property
     def caution(self) -> str:
-        """A short note for whatever rests on these rates; nothing where they were measured undisturbed."""
+        """A short note for whatever rests on these rates; nothing where they were measured
+        undisturbed.
+        """
         return "measured on a busy machine, may be too low" if self.warnings else ""
 
     def raised(self, rates: Mapping[str, float | None]) -> Ceiling:
-        """The same, with each of these rates that is higher in the place of the one that was known."""
-        higher = {name: rate for name, rate in rates.items() if rate and rate > (getattr(self, name) or 0.0)}
+        """The same, with each of these rates that is higher in the place of the one that was
+        known.
+        """
+        higher = {
+            name: rate
+            for name, rate in rates.items()
+            if rate and rate > (getattr(self, name) or 0.0)
+        }
         return self.model_copy(update=higher)
 
 
@@ -47,7 +56,8 @@ class Accelerator(Record):
 
 
 class Hardware(Record):
-    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or published, for a named device).
+    """What a machine can do: instruction sets, cores, caches, and ceilings measured on it (or
+    published, for a named device).
 
     Each ceiling is the best of so many `measurements`, the last of which was at `measured_at`.
     """
@@ -68,11 +78,15 @@ class Hardware(Record):
 
     def raised(self, threads: int, rates: Mapping[str, float | None]) -> Hardware:
         """The same, with higher rates that the CPU reached with exactly so many threads."""
-        ceilings = tuple(one.raised(rates) if one.threads == threads else one for one in self.ceilings)
+        ceilings = tuple(
+            one.raised(rates) if one.threads == threads else one for one in self.ceilings
+        )
         return self.model_copy(update={"ceilings": ceilings})
 
     def ceiling(self, threads: int | None = None) -> Ceiling:
-        """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most threads."""
+        """The CPU's ceilings at a number of threads (the nearest that was measured), or at the most
+        threads.
+        """
         wanted = threads or max(one.threads for one in self.ceilings)
         return min(self.ceilings, key=lambda one: abs(one.threads - wanted))
 

@@ -21,7 +21,9 @@ Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 class LayerImportance(Record):
-    """One layer: a value an output channel and, where it came from several batches, the standard error of each."""
+    """One layer: a value an output channel and, where it came from several batches, the standard
+    error of each.
+    """
 
     layer: str
     kind: str
@@ -34,9 +36,13 @@ class LayerImportance(Record):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.values and len(self.values) != self.channels:
-            raise ValueError(f"'{self.layer}' has {self.channels} channels and {len(self.values)} values")
+            raise ValueError(
+                f"'{self.layer}' has {self.channels} channels and {len(self.values)} values"
+            )
         if self.errors and len(self.errors) != len(self.values):
-            raise ValueError(f"'{self.layer}' has {len(self.values)} values and {len(self.errors)} errors")
+            raise ValueError(
+                f"'{self.layer}' has {len(self.values)} values and {len(self.errors)} errors"
+            )
         return self
 
     @property
@@ -46,7 +52,9 @@ class LayerImportance(Record):
 
     @cached_property
     def normalised(self) -> Floats:
-        """The values divided by their mean, in the precision in which a page has them; all 1 where every value is 0."""
+        """The values divided by their mean, in the precision in which a page has them; all 1 where
+        every value is 0.
+        """
         if not self.mean:
             return numpy.ones(len(self.values))
         return (numpy.asarray(self.values) / self.mean).astype(numpy.float32).astype(numpy.float64)
@@ -57,15 +65,21 @@ class LayerImportance(Record):
         return tuple(int(place) for place in numpy.argsort(-self.normalised, kind="stable"))
 
     def kept(self, threshold: float) -> int:
-        """How many channels are not below a threshold, in the layer's mean; one at least, and all where none can go or nothing is known."""
+        """How many channels are not below a threshold, in the layer's mean; one at least, and all
+        where none can go or nothing is known.
+        """
         if not self.values or self.is_answer:
             return self.channels
         return max(1, int((self.normalised >= threshold).sum()))
 
     def threshold_for(self, kept: int) -> float:
-        """A threshold that keeps so many channels, or more where values are equal; half way to the next that is not kept."""
+        """A threshold that keeps so many channels, or more where values are equal; half way to the
+        next that is not kept.
+        """
         if not 1 <= kept <= self.channels:
-            raise ValueError(f"'{self.layer}' has {self.channels} channels; {kept} of them cannot be kept.")
+            raise ValueError(
+                f"'{self.layer}' has {self.channels} channels; {kept} of them cannot be kept."
+            )
         if kept == len(self.values) or not self.values:
             return 0.0
         high, low = (float(self.normalised[self.order[place]]) for place in (kept - 1, kept))
@@ -73,7 +87,9 @@ class LayerImportance(Record):
 
 
 class Importance(Record):
-    """A row a layer. `unit` says in a sentence what the values are; `row.normalised` compares layers with each other."""
+    """A row a layer. `unit` says in a sentence what the values are; `row.normalised` compares
+    layers with each other.
+    """
 
     workload: str
     machine: str
@@ -86,13 +102,18 @@ class Importance(Record):
     seconds: float = 0.0
     seed: int = 0  # of the order of the batches, and of what is drawn
     weights_hash: str | None = None
-    cut_by: str = ""  # in a sentence, the scores by which the step prune chooses, which are not these
+    cut_by: str = (
+        ""  # in a sentence, the scores by which the step prune chooses, which are not these
+    )
 
     def __getitem__(self, layer: str) -> LayerImportance:
         for row in self.rows:
             if row.layer == layer:
                 return row
-        raise KeyError(f"no layer '{layer}' was looked at; there are {', '.join(row.layer for row in self.rows[:8])} …")
+        raise KeyError(
+            f"no layer '{layer}' was looked at; there are "
+            f"{', '.join(row.layer for row in self.rows[:8])} …"
+        )
 
     @property
     def channels(self) -> int:
@@ -100,25 +121,37 @@ class Importance(Record):
         return sum(row.channels for row in self.rows)
 
     def threshold_for(self, ratio: float) -> float:
-        """The one threshold, in each layer's mean, that keeps this share of all the channels that can go."""
+        """The one threshold, in each layer's mean, that keeps this share of all the channels that
+        can go.
+        """
         if not 0 < ratio <= 1:
-            raise ValueError(f"A share of {ratio} channels cannot be kept; give one above 0 and up to 1.")
+            raise ValueError(
+                f"A share of {ratio} channels cannot be kept; give one above 0 and up to 1."
+            )
         free = [row.normalised for row in self.rows if not row.is_answer]
         known = numpy.sort(numpy.concatenate(free or [numpy.empty(0)]))[::-1]
         count = math.ceil(ratio * len(known))
         return 0.0 if count >= len(known) else float((known[count - 1] + known[count]) / 2)
 
     def kept(self, *, ratio: float | None = None, threshold: float | None = None) -> dict[str, int]:
-        """How many channels of each layer one threshold keeps; a ratio finds the threshold that keeps this share of all."""
+        """How many channels of each layer one threshold keeps; a ratio finds the threshold that
+        keeps this share of all.
+        """
         if (ratio is None) == (threshold is None):
-            raise ValueError("Give either a ratio, the share of all channels to keep, or a threshold in each layer's mean.")
+            raise ValueError(
+                "Give either a ratio, the share of all channels to keep, or a threshold in each "
+                "layer's mean."
+            )
         if threshold is None:
             threshold = self.threshold_for(ratio)  # type: ignore[arg-type]
         return {row.layer: row.kept(threshold) for row in self.rows}
 
     def ratios(self, kept: Mapping[str, int]) -> dict[str, float]:
         """The share to take out of each layer that loses channels, as the step `prune` wants it."""
-        lost = {layer: (self[layer].channels - count, self[layer].channels) for layer, count in kept.items()}
+        lost = {
+            layer: (self[layer].channels - count, self[layer].channels)
+            for layer, count in kept.items()
+        }
         return {layer: gone / channels for layer, (gone, channels) in lost.items() if gone}
 
     @property
@@ -140,7 +173,10 @@ class Importance(Record):
         """What was judged, by what, on how much."""
         on = f" · {counted(self.examples, 'example')}" if self.examples else ""
         stopped = " · stopped early" if self.is_interrupted else ""
-        return f"{self.workload} on {self.machine} · importance of channels by {self.method}{on}{stopped}"
+        return (
+            f"{self.workload} on {self.machine} · importance of channels by "
+            f"{self.method}{on}{stopped}"
+        )
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -157,7 +193,10 @@ class Importance(Record):
 
     def __repr__(self) -> str:
         layers = counted(len(self.rows), "layer")
-        return f"Importance({self.workload}: {counted(self.channels, 'channel')} of {layers} by {self.method})"
+        return (
+            f"Importance({self.workload}: {counted(self.channels, 'channel')} of {layers} by "
+            f"{self.method})"
+        )
 
     def _repr_html_(self) -> str:
         return html_table((self.title, *self.remarks), self.table(), _WORDS)

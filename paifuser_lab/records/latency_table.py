@@ -6,9 +6,12 @@ from .record import Record
 
 
 class LayerLatency(Record):
-    """A layer alone, with the conversions that its format brings, among neighbours in another format or its own."""
+    """A layer alone, with the conversions that its format brings, among neighbours in another
+    format or its own.
+    """
 
-    likeness: str  # its kind and options, those of the batch-norm that int8 folds into it, and what it is given
+    # its kind and options, those of the batch-norm that int8 folds into it, and what it is given
+    likeness: str
     format: str
     around: str  # the format of what is given and of what is handed on
     ms: float
@@ -16,7 +19,9 @@ class LayerLatency(Record):
 
 
 class ConversionLatency(Record):
-    """What a layer is given, on its way to int8 and back; two int8 layers that follow each other need neither."""
+    """What a layer is given, on its way to int8 and back; two int8 layers that follow each other
+    need neither.
+    """
 
     likeness: str
     to_int8_ms: float
@@ -35,19 +40,28 @@ class LatencyTable(Record):
     def find(self, likeness: str, name: str, around: str) -> LayerLatency | None:
         """The row of a layer, if it was measured."""
         wanted = likeness, name, around
-        return next((row for row in self.rows if (row.likeness, row.format, row.around) == wanted), None)
+        return next(
+            (row for row in self.rows if (row.likeness, row.format, row.around) == wanted), None
+        )
 
     def conversion(self, likeness: str) -> ConversionLatency | None:
         """What converting a layer's input takes, if it was measured."""
         return next((row for row in self.conversions if row.likeness == likeness), None)
 
-    def with_rows(self, rows: tuple[LayerLatency, ...], conversions: tuple[ConversionLatency, ...]) -> LatencyTable:
+    def with_rows(
+        self, rows: tuple[LayerLatency, ...], conversions: tuple[ConversionLatency, ...]
+    ) -> LatencyTable:
         """The table with newer rows in the place of their elders."""
         kept = {(row.likeness, row.format, row.around): row for row in (*self.rows, *rows)}
         converted = {row.likeness: row for row in (*self.conversions, *conversions)}
-        return self.model_copy(update={"rows": tuple(kept.values()), "conversions": tuple(converted.values())})
+        return self.model_copy(
+            update={"rows": tuple(kept.values()), "conversions": tuple(converted.values())}
+        )
 
     @property
     def title(self) -> str:
         """Where it was measured, and how much of it there is."""
-        return f"{len(self.rows)} layers and formats on {self.machine} · threads: {self.threads} · torch {self.torch_version}"
+        return (
+            f"{len(self.rows)} layers and formats on {self.machine} · threads: {self.threads} · "
+            f"torch {self.torch_version}"
+        )

@@ -30,7 +30,9 @@ class Kernel(Record):
 
 
 class Alternative(Record):
-    """The same layer, alone and on inputs of its shape, as it is and as a step would make it; timed in turn."""
+    """The same layer, alone and on inputs of its shape, as it is and as a step would make it; timed
+    in turn.
+    """
 
     step: dict[str, dict[str, Any]]
     here_ms: float
@@ -38,7 +40,9 @@ class Alternative(Record):
 
 
 class LayerProfile(Record):
-    """One layer: `self_` is what it ran itself, `total_` what it and the layers under its path ran."""
+    """One layer: `self_` is what it ran itself, `total_` what it and the layers under its path
+    ran.
+    """
 
     layer: str
     kind: str

@@ -1,4 +1,6 @@
-"""What one call holds in memory over its time, which layer took it, and what is alive when it is most."""
+"""What one call holds in memory over its time, which layer took it, and what is alive when it is
+most.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MOST_ROWS = 15
 
 
 class Held(Record):
-    """What one layer has alive of one kind; a workspace is what an operator gives back before it ends."""
+    """What one layer has alive of one kind; a workspace is what an operator gives back before it
+    ends.
+    """
 
     layer: str
     kind: HeldKind
@@ -33,9 +37,11 @@ _WORDS = ("layer", "kind")
 
 
 class MemoryTimeline(Record):
-    """Every allocation of one call, as columns: when, how many bytes (less than 0 gives back), whose of `layers`, and what for.
+    """Every allocation of one call, as columns: when, how many bytes (less than 0 gives back),
+    whose of `layers`, and what for.
 
-    Weights lie there before the call and all through it: `weights_bytes` has them layer by layer, and no event does.
+    Weights lie there before the call and all through it: `weights_bytes` has them layer by layer,
+    and no event does.
     """
 
     workload: str
@@ -53,8 +59,23 @@ class MemoryTimeline(Record):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if len(self.layers) != len(self.weights_bytes):
-            raise ValueError(f"{len(self.layers)} layers have {len(self.weights_bytes)} figures of weights")
-        if len({len(one) for one in (self.time_ms, self.change_bytes, self.layer_index, self.is_workspace)}) != 1:
+            raise ValueError(
+                f"{len(self.layers)} layers have {len(self.weights_bytes)} figures of weights"
+            )
+        if (
+            len(
+                {
+                    len(one)
+                    for one in (
+                        self.time_ms,
+                        self.change_bytes,
+                        self.layer_index,
+                        self.is_workspace,
+                    )
+                }
+            )
+            != 1
+        ):
             raise ValueError("the columns of its events differ in length")
         if not all(0 <= index < len(self.layers) for index in self.layer_index):
             raise ValueError("an event belongs to a layer that is not listed")
@@ -98,7 +119,11 @@ class MemoryTimeline(Record):
             held[index, "weights"] = count
         for place in range(event + 1):
             held[self.layer_index[place], self._kind(place)] += self.change_bytes[place]
-        rows = [Held(layer=self.layers[index], kind=kind, held_bytes=count) for (index, kind), count in held.items() if count]
+        rows = [
+            Held(layer=self.layers[index], kind=kind, held_bytes=count)
+            for (index, kind), count in held.items()
+            if count
+        ]
         return tuple(sorted(rows, key=lambda row: -row.held_bytes))
 
     @cached_property
@@ -126,10 +151,14 @@ class MemoryTimeline(Record):
             return f"The call itself takes nothing that torch gave out. {weights}"
         largest, workspace = own[0], sum(row.held_bytes for row in own if row.kind == "workspace")
         owners = counted(len({row.layer for row in own}), "layer")
-        spaces = f", {readable_bytes(workspace)} of it workspace inside operators" if workspace else ""
+        spaces = (
+            f", {readable_bytes(workspace)} of it workspace inside operators" if workspace else ""
+        )
         return (
-            f"Most is alive {self.peak_ms:.3g} of {self.duration_ms:.3g} ms into the call: {readable_bytes(self.peak_bytes)} "
-            f"of {owners}{spaces}. The largest part is {_whose(largest)}, {readable_bytes(largest.held_bytes)} "
+            f"Most is alive {self.peak_ms:.3g} of {self.duration_ms:.3g} ms into the call: "
+            f"{readable_bytes(self.peak_bytes)} "
+            f"of {owners}{spaces}. The largest part is {_whose(largest)}, "
+            f"{readable_bytes(largest.held_bytes)} "
             f"({largest.held_bytes / self.peak_bytes:.0%}). {weights}"
         )
 

@@ -23,26 +23,44 @@ class Profile(ProfileTree):
 
         skipped = {"operators", "kernels", "alternatives"}
         derived = ("depth", "intensity", "gflops", "gbs", "roof_share")
-        rows = [row.model_dump(exclude=skipped) | {name: getattr(row, name) for name in derived} for row in self.layers]
+        rows = [
+            row.model_dump(exclude=skipped) | {name: getattr(row, name) for name in derived}
+            for row in self.layers
+        ]
         return pandas.DataFrame(rows).set_index("layer")
 
     @property
     def operators(self) -> pandas.DataFrame:
-        """A row for each operator that a layer ran itself, so that what happens between layers is not lost."""
+        """A row for each operator that a layer ran itself, so that what happens between layers is
+        not lost.
+        """
         import pandas
 
-        rows = [{"layer": row.layer, **one.model_dump()} for row in self.layers for one in row.operators]
-        return pandas.DataFrame(rows, columns=["layer", *OperatorProfile.model_fields]).set_index(["layer", "name"])
+        rows = [
+            {"layer": row.layer, **one.model_dump()} for row in self.layers for one in row.operators
+        ]
+        return pandas.DataFrame(rows, columns=["layer", *OperatorProfile.model_fields]).set_index(
+            ["layer", "name"]
+        )
 
     @property
     def roofline(self) -> Roofline:
         """Each layer on the roofs of this machine."""
         points = tuple(
-            Point(layer=row.layer, kind=row.kind, intensity=row.intensity, gflops=row.gflops, ms=row.self_ms, bound=row.verdict)
+            Point(
+                layer=row.layer,
+                kind=row.kind,
+                intensity=row.intensity,
+                gflops=row.gflops,
+                ms=row.self_ms,
+                bound=row.verdict,
+            )
             for row in self.layers
             if row.intensity and row.gflops
         )
-        return Roofline(workload=self.workload, machine=self.machine, ceiling=self.ceiling, points=points)
+        return Roofline(
+            workload=self.workload, machine=self.machine, ceiling=self.ceiling, points=points
+        )
 
     def table(self, depth: int | None = None) -> list[dict[str, str]]:
         """The tree as a person reads it, down to a depth."""

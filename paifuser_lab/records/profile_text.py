@@ -1,4 +1,6 @@
-"""A profile as a table: for a terminal, and as a tree that folds in a notebook, without a line of JavaScript."""
+"""A profile as a table: for a terminal, and as a tree that folds in a notebook, without a line of
+JavaScript.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,40 @@ from .profile_tree import ProfileTree
 from .text import readable_bytes, readable_count
 
 OPEN_SHARE = 0.05  # what takes more of the time than this stands open
-A_PIECE = 0.002  # of the whole: operators between layers that take less are left to `profile.operators`
-COLUMNS = ("self ms", "total ms", "share", "FLOPs", "weights", "moved", "peak", "output", "reached", "bound by")
+A_PIECE = (
+    0.002  # of the whole: operators between layers that take less are left to `profile.operators`
+)
+COLUMNS = (
+    "self ms",
+    "total ms",
+    "share",
+    "FLOPs",
+    "weights",
+    "moved",
+    "peak",
+    "output",
+    "reached",
+    "bound by",
+)
 MOST_LINES = 40
 
 
 def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
-    """The tree, a row a line, with the operators that ran between layers; each line knows how deep it is."""
+    """The tree, a row a line, with the operators that ran between layers; each line knows how deep
+    it is.
+    """
     lines: list[dict[str, str]] = []
     for level, row in profile.walk():
         if depth is not None and level > depth:
             continue
-        lines.append({"layer": "  " * level + name_of(row, profile), "kind": row.kind, **cells(row, profile)})
+        lines.append(
+            {"layer": "  " * level + name_of(row, profile), "kind": row.kind, **cells(row, profile)}
+        )
         if depth is None or level < depth:
-            lines += [{"layer": "  " * (level + 1) + f"+ {one.name}", **piece} for one, piece in pieces(row, profile)]
+            lines += [
+                {"layer": "  " * (level + 1) + f"+ {one.name}", **piece}
+                for one, piece in pieces(row, profile)
+            ]
     return lines
 
 
@@ -37,13 +59,19 @@ def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
     rows = [{key: key for key in keys}, *shown]
     text = [
         "  ".join(
-            row.get(key, "").ljust(widths[key]) if key in ("layer", "kind", "bound by") else row.get(key, "").rjust(widths[key])
+            row.get(key, "").ljust(widths[key])
+            if key in ("layer", "kind", "bound by")
+            else row.get(key, "").rjust(widths[key])
             for key in keys
         ).rstrip()
         for row in rows
     ]
     left = len(lines) - len(shown)
-    more = [f"… and {left} lines more: profile.frame has them all, profile.table(depth=2) fewer"] if left else []
+    more = (
+        [f"… and {left} lines more: profile.frame has them all, profile.table(depth=2) fewer"]
+        if left
+        else []
+    )
     return "\n".join([profile.title, *failure(profile), *text, *more, profile.accuracy])
 
 
@@ -72,7 +100,9 @@ def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     }
 
 
-def pieces(row: LayerProfile, profile: ProfileTree) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
+def pieces(
+    row: LayerProfile, profile: ProfileTree
+) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
     """Operators that a container ran itself, between its layers."""
     if not profile.children(row.layer):
         return
@@ -98,7 +128,9 @@ def failure(profile: ProfileTree) -> list[str]:
 
 def _ms(value: float, profile: ProfileTree) -> str:
     """With as many decimals in every row, so that a column can be read down."""
-    places = next((places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1)
+    places = next(
+        (places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1
+    )
     return f"{value:.{places}f}"
 
 
@@ -117,10 +149,15 @@ def _bound(row: LayerProfile, profile: ProfileTree) -> str:
     return f"{row.verdict}{far}"
 
 
-# The tree in a notebook: nested <details> in columns of fixed width, in the colours of the page around it. Where the page is narrow,
-# columns that matter less give way; each row's tooltip keeps them.
+# The tree in a notebook: nested <details> in columns of fixed width, in the colours of the page
+# around it. Where the page is narrow, columns that matter less give way; each row's tooltip keeps
+# them.
 
-SHAPES = {"compute": "●", "memory": "■", "overhead": "▲"}  # as on the roofline, so that colour is not the only sign
+SHAPES = {
+    "compute": "●",
+    "memory": "■",
+    "overhead": "▲",
+}  # as on the roofline, so that colour is not the only sign
 HTML_COLUMNS = {  # each with its width in em, and how wide the tree must be for it
     "total ms": (5.5, 0),
     "share": (4, 0),
@@ -138,14 +175,19 @@ KIND = (8, 790)
 
 def profile_html(profile: ProfileTree) -> str:
     """The tree with bars, open where the time goes; its title above, how it was measured below."""
-    notes = "".join(f'<p class="pf-faint">{html.escape(note)}</p>' for note in [*failure(profile), profile.accuracy])
+    notes = "".join(
+        f'<p class="pf-faint">{html.escape(note)}</p>'
+        for note in [*failure(profile), profile.accuracy]
+    )
     title = f"<p><b>{html.escape(profile.title)}</b></p>"
     return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{profile_tree(profile)}{notes}</div>'
 
 
 def profile_tree(profile: ProfileTree) -> str:
     """The tree alone, for a page that has its own title; it folds by mouse and by keyboard."""
-    heads = "".join(f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in HTML_COLUMNS)
+    heads = "".join(
+        f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in HTML_COLUMNS
+    )
     return (
         f'<style>{tree_style()}</style><div class="pf-tree" role="list" aria-label="layers of {html.escape(profile.workload)}">'
         f'<div class="pf-row pf-head" aria-hidden="true"><span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
@@ -159,14 +201,20 @@ def tree_style() -> str:
     limits = sorted({limit for _, limit in columns.values()}, reverse=True)
     rules = [f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, limits[0])}; }}"]
     for limit, below in pairwise(limits):
-        gone = ", ".join(f".pf-tree .pf-{_slug(key)}" for key, (_, wide) in columns.items() if wide == limit)
+        gone = ", ".join(
+            f".pf-tree .pf-{_slug(key)}" for key, (_, wide) in columns.items() if wide == limit
+        )
         grid = f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, below)}; }}"
-        rules.append(f"@container pf-tree (max-width: {limit}px) {{ {gone} {{ display: none; }} {grid} }}")
+        rules.append(
+            f"@container pf-tree (max-width: {limit}px) {{ {gone} {{ display: none; }} {grid} }}"
+        )
     return STYLE + "\n".join(rules)
 
 
 def _grid(columns: dict[str, tuple[float, int]], limit: int) -> str:
-    return "minmax(12em, 1fr) " + " ".join(f"{width}em" for width, wide in columns.values() if wide <= limit)
+    return "minmax(12em, 1fr) " + " ".join(
+        f"{width}em" for width, wide in columns.values() if wide <= limit
+    )
 
 
 def _slug(key: str) -> str:
@@ -219,7 +267,9 @@ def _between(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
         style = f"--pf-depth:{depth};--pf-share:{min(1.0, one.ms / (profile.total_ms or 1.0)):.1%}"
         told = {key: html.escape(text) for key, text in piece.items()}
         line = _line(f"+ {one.name}", piece["kind"], told)
-        found.append(f'<div class="pf-row pf-leaf pf-operator" role="listitem" style="{style}">{line}</div>')
+        found.append(
+            f'<div class="pf-row pf-leaf pf-operator" role="listitem" style="{style}">{line}</div>'
+        )
     return "".join(found)
 
 
@@ -227,23 +277,39 @@ def _spoken(row: LayerProfile, profile: ProfileTree) -> str:
     """A row in one sentence: what points at it reads, and what is read out."""
     told = cells(row, profile)
     output = f" gives {told['output']}" if told["output"] else ""
-    facts = [f"{told['total ms']} ms with all below it, {told['share']} of the time", f"{told['self ms']} ms itself"]
+    facts = [
+        f"{told['total ms']} ms with all below it, {told['share']} of the time",
+        f"{told['self ms']} ms itself",
+    ]
     facts += [f"{told[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if told[key]]
     facts += [told["reached"]] if told["reached"] else []
     facts += [f"bound by {told['bound by']}"] if told["bound by"] else []
-    return html.escape(f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip() + f"{output}: {', '.join(facts)}")
+    return html.escape(
+        f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip()
+        + f"{output}: {', '.join(facts)}"
+    )
 
 
 def _html_cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     """The cells, escaped; what binds a layer by its sign, and how near the roof it comes."""
     told = {key: html.escape(text) for key, text in cells(row, profile).items()}
     if told["bound by"] and row.verdict:
-        share = f" {row.roof_share:.0%}" if row.verdict != "overhead" and row.roof_share is not None else ""
-        told["bound by"] = f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i> {row.verdict}{share}'
+        share = (
+            f" {row.roof_share:.0%}"
+            if row.verdict != "overhead" and row.roof_share is not None
+            else ""
+        )
+        told["bound by"] = (
+            f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i> {row.verdict}{share}'
+        )
     return told
 
 
 def _line(name: str, kind: str, told: dict[str, str]) -> str:
-    """A row's cells; `told` is escaped already. Spaces keep them apart where styles are stripped."""
+    """A row's cells; `told` is escaped already. Spaces keep them apart where styles are
+    stripped.
+    """
     first = f'<span class="pf-left pf-name">{html.escape(name)}</span> <span class="pf-left pf-kind">{html.escape(kind)}</span>'
-    return first + "".join(f' <span class="pf-{_slug(key)}">{told.get(key, "")}</span>' for key in HTML_COLUMNS)
+    return first + "".join(
+        f' <span class="pf-{_slug(key)}">{told.get(key, "")}</span>' for key in HTML_COLUMNS
+    )

@@ -29,7 +29,9 @@ class ProfileTree(Record):
     latency_spread_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
     slowdown_while_profiling: float = Field(description="watched run ÷ untouched run − 1")
-    watching_us: float = Field(description="what watching one call of a layer costs; it is taken out of every row")
+    watching_us: float = Field(
+        description="what watching one call of a layer costs; it is taken out of every row"
+    )
     call_us: float
     operator_us: float
     layers: tuple[LayerProfile, ...] = Field(min_length=1)
@@ -39,7 +41,9 @@ class ProfileTree(Record):
 
     def __getitem__(self, layer: str) -> LayerProfile:
         if layer not in self._by_name:
-            raise KeyError(f"no layer {layer!r} ran; there are {', '.join(list(self._by_name)[1:6])}, …")
+            raise KeyError(
+                f"no layer {layer!r} ran; there are {', '.join(list(self._by_name)[1:6])}, …"
+            )
         return self._by_name[layer]
 
     def get(self, layer: str) -> LayerProfile | None:
@@ -71,7 +75,9 @@ class ProfileTree(Record):
 
     @property
     def rows_to_latency(self) -> float:
-        """The sum of all rows against the untouched model's latency: 1 where nothing is lost and nothing counted twice."""
+        """The sum of all rows against the untouched model's latency: 1 where nothing is lost and
+        nothing counted twice.
+        """
         return self.total_ms / self.latency_ms if self.latency_ms else 1.0
 
     def costliest(self, count: int = 3) -> tuple[LayerProfile, ...]:
@@ -106,17 +112,28 @@ class ProfileTree(Record):
     def title(self) -> str:
         """What was profiled, and where."""
         stopped = " · stopped early" if self.is_interrupted else ""
-        threads = f"{self.threads} thread{'' if self.threads == 1 else 's'}" if self.device == "cpu" else self.device
+        threads = (
+            f"{self.threads} thread{'' if self.threads == 1 else 's'}"
+            if self.device == "cpu"
+            else self.device
+        )
         return f"{self.workload} · {self.latency_ms:.3g} ms on {self.machine}, {threads}{stopped}"
 
     @property
     def accuracy(self) -> str:
         """What profiling cost, and how well the rows add up."""
         if not self.rounds_ms:
-            return "the model never came to its end, so that these times are of one watched run and were held against nothing"
-        slower = f"{abs(self.slowdown_while_profiling):.1%} {'more' if self.slowdown_while_profiling >= 0 else 'less'}"
+            return (
+                "the model never came to its end, so that these times are of one watched run and "
+                "were held against nothing"
+            )
+        slower = (
+            f"{abs(self.slowdown_while_profiling):.1%} "
+            f"{'more' if self.slowdown_while_profiling >= 0 else 'less'}"
+        )
         return (
-            f"rows add up to {self.rows_to_latency:.1%} of the untouched model's {self.latency_ms:.3g} ms; while profiling it took "
+            f"rows add up to {self.rows_to_latency:.1%} of the untouched model's "
+            f"{self.latency_ms:.3g} ms; while profiling it took "
             f"{slower}, and {self.watching_us:.2g} µs a call were taken out{self._caution}"
         )
 

@@ -1,4 +1,6 @@
-"""What a record is: a frozen, typed result that saves and loads as JSON with its name and version in it. Stands on pydantic."""
+"""What a record is: a frozen, typed result that saves and loads as JSON with its name and version
+in it. Stands on pydantic.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ class Record(BaseModel):
     def save(self, path: str | Path) -> Path:
         """Write the record as JSON."""
         data = json.loads(self.model_dump_json())
-        return write_text(path, json.dumps({"record": type(self).__name__, "format": FORMAT, "data": data}, indent=1) + "\n")
+        return write_text(
+            path,
+            json.dumps({"record": type(self).__name__, "format": FORMAT, "data": data}, indent=1)
+            + "\n",
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -41,16 +47,25 @@ class Record(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
-            raise FileError(f"{Path(path).name} is not a sound {kind.__name__}: {where}: {first['msg']}.") from error
+            raise FileError(
+                f"{Path(path).name} is not a sound {kind.__name__}: {where}: {first['msg']}."
+            ) from error
 
 
 def _envelope(path: Path) -> tuple[type[Record], Any]:
     try:
         content = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path.name} is not JSON ({first_line(error)}); was it cut short?") from error
+        raise FileError(
+            f"{path.name} is not JSON ({first_line(error)}); was it cut short?"
+        ) from error
     if not isinstance(content, dict) or str(content.get("record")) not in Record.kinds:
-        raise FileError(f"{path.name} is not a record; a record names its kind, one of {', '.join(sorted(Record.kinds))}.")
+        raise FileError(
+            f"{path.name} is not a record; a record names its kind, one of "
+            f"{', '.join(sorted(Record.kinds))}."
+        )
     if content.get("format") != FORMAT:
-        raise FileError(f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}.")
+        raise FileError(
+            f"{path.name} has format {content.get('format')!r}; this version reads format {FORMAT}."
+        )
     return Record.kinds[content["record"]], content.get("data")

@@ -1,4 +1,6 @@
-"""What lies beside the weights of a compressed model: where the original comes from, and what each step did."""
+"""What lies beside the weights of a compressed model: where the original comes from, and what each
+step did.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Sketch(Record):
     answer: str = Field(description="the hash of the answer")
     norms: tuple[float, ...] = Field(description="of each tensor in it")
     shapes: tuple[tuple[int, ...], ...]
-    shadows: tuple[tuple[float, ...], ...] = Field(description="its products with fixed vectors of +1 and -1")
+    shadows: tuple[tuple[float, ...], ...] = Field(
+        description="its products with fixed vectors of +1 and -1"
+    )
 
 
 class SavedStep(Record):
@@ -43,16 +47,21 @@ class SavedModel(Record):
 
     name: str = Field(description="of the workload that it was made from")
     origin: Origin | None = Field(
-        default=None, description="None for a model that was made by hand, which the user has to give again"
+        default=None,
+        description="None for a model that was made by hand, which the user has to give again",
     )
     original_hash: str = Field(description="the hash of the original's weights")
     weights_hash: str
     steps: tuple[SavedStep, ...] = ()
-    sketch: Sketch | None = Field(default=None, description="None where the model does not answer twice alike")
+    sketch: Sketch | None = Field(
+        default=None, description="None where the model does not answer twice alike"
+    )
 
 
 class Manifest(Record):
-    """The files of a compressed model and their SHA-256; it is written last, so that a folder that has it is whole."""
+    """The files of a compressed model and their SHA-256; it is written last, so that a folder that
+    has it is whole.
+    """
 
     version: int
     torch: str

@@ -1,4 +1,6 @@
-"""How much each layer matters: what each number format of it is predicted to cost, and what it was measured to cost."""
+"""How much each layer matters: what each number format of it is predicted to cost, and what it was
+measured to cost.
+"""
 
 from __future__ import annotations
 
@@ -33,27 +35,37 @@ class Curvature(Record):
 
 
 class LayerSensitivity(Record):
-    """One layer: for each format what each method says of it. `scores["int8"]["quadratic"]` is an Estimate."""
+    """One layer: for each format what each method says of it. `scores["int8"]["quadratic"]` is an
+    Estimate.
+    """
 
     layer: str
     kind: str
     parameters: int
-    scores: dict[str, dict[str, Estimate]] = Field(default={}, description="format → method → estimate")
+    scores: dict[str, dict[str, Estimate]] = Field(
+        default={}, description="format → method → estimate"
+    )
     curvature: Curvature | None = None
     note: str | None = None  # why a layer has no scores
 
 
 class Method(Record):
-    """How one way of judging did: what it took, and how far its order agrees with what was measured."""
+    """How one way of judging did: what it took, and how far its order agrees with what was
+    measured.
+    """
 
     name: str
     seconds: float
     samples: int  # batches or probes that were used
-    agreement: dict[str, float] = Field(default={}, description="format → rank correlation with the ablation over the layers")
+    agreement: dict[str, float] = Field(
+        default={}, description="format → rank correlation with the ablation over the layers"
+    )
 
 
 class Sensitivity(Record):
-    """A row a layer, a column a format. `unit` says what the scores are: the rise of the loss, or the output's relative error."""
+    """A row a layer, a column a format. `unit` says what the scores are: the rise of the loss, or
+    the output's relative error.
+    """
 
     workload: str
     machine: str
@@ -72,7 +84,10 @@ class Sensitivity(Record):
         for row in self.rows:
             if row.layer == layer:
                 return row
-        raise KeyError(f"no layer '{layer}' was looked at; there are {', '.join(row.layer for row in self.rows[:8])} …")
+        raise KeyError(
+            f"no layer '{layer}' was looked at; there are "
+            f"{', '.join(row.layer for row in self.rows[:8])} …"
+        )
 
     def predicted(self, layer: str, name: str) -> Estimate | None:
         """What a layer in a format is predicted to cost."""
@@ -103,16 +118,21 @@ class Sensitivity(Record):
         unit = "rise of the loss" if self.unit == "loss" else "error of the output"
         what = "measured" if self.method == "ablation" else "predicted"
         return (
-            f"{self.workload} on {self.machine} · {what} {unit} by {self.method} · {counted(self.examples, 'example')}{stopped}"
+            f"{self.workload} on {self.machine} · {what} {unit} by {self.method} · "
+            f"{counted(self.examples, 'example')}{stopped}"
         )
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What each method took and how far it agrees with what was measured, and what there is to note."""
+        """What each method took and how far it agrees with what was measured, and what there is to
+        note.
+        """
         return (*map(_told, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a layer, as a person reads it; beside a prediction stands what was measured, where it was."""
+        """A row a layer, as a person reads it; beside a prediction stands what was measured, where
+        it was.
+        """
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
         return [{key: row[key] for key in row if any(other[key] for other in rows)} for row in rows]
 
@@ -131,8 +151,8 @@ class Sensitivity(Record):
         for name in self.formats:
             texts[name] = _number(self.predicted(row.layer, name))
             if self.method != "ablation":
-                texts[f"{name} measured" if self.unit == "loss" else f"{name} loss measured"] = _number(
-                    self.measured(row.layer, name)
+                texts[f"{name} measured" if self.unit == "loss" else f"{name} loss measured"] = (
+                    _number(self.measured(row.layer, name))
                 )
         return texts | {"note": row.note or ""}
 
@@ -144,7 +164,11 @@ def _number(estimate: Estimate | None) -> str:
     """Two figures, and how sure they are."""
     if estimate is None:
         return ""
-    return f"{estimate.value:.2g}" if estimate.error is None else f"{estimate.value:.2g} ± {estimate.error:.1g}"
+    return (
+        f"{estimate.value:.2g}"
+        if estimate.error is None
+        else f"{estimate.value:.2g} ± {estimate.error:.1g}"
+    )
 
 
 def _told(method: Method) -> str:

@@ -76,7 +76,8 @@ class SideBySide(Record):
         if self.predicted is None or self.predicted.saves_ms is None:
             return ""
         return (
-            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.basis}), achieved {_change(self.achieved_ms)} ms"
+            f"predicted {_change(self.predicted.saves_ms)} ms ({self.predicted.basis}), achieved "
+            f"{_change(self.achieved_ms)} ms"
         )
 
     def table(self) -> list[dict[str, str]]:
@@ -93,7 +94,13 @@ class SideBySide(Record):
         ]
 
     def __str__(self) -> str:
-        return "\n".join([self.title, *([self.promise] if self.promise else []), *text_table(self.table(), _WORDS)])
+        return "\n".join(
+            [
+                self.title,
+                *([self.promise] if self.promise else []),
+                *text_table(self.table(), _WORDS),
+            ]
+        )
 
     def __repr__(self) -> str:
         return f"SideBySide({self.before} | {self.after}: {len(self.rows)} layers)"

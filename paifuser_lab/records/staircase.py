@@ -1,4 +1,6 @@
-"""What a layer takes at each width, on one machine: flat where the hardware computes the same, with a rise where it needs one more turn."""
+"""What a layer takes at each width, on one machine: flat where the hardware computes the same, with
+a rise where it needs one more turn.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,19 @@ RISE = 0.03  # of the time: less is noise
 
 
 class Staircase(Record):
-    """The ms of a layer by how many channels it reads and how many it makes; those that go in pairs are measured together."""
+    """The ms of a layer by how many channels it reads and how many it makes; those that go in pairs
+    are measured together.
+    """
 
-    likeness: str = Field(description="the operator, its options and what it is given beside channels")
+    likeness: str = Field(
+        description="the operator, its options and what it is given beside channels"
+    )
     machine: str
     threads: int
     torch_version: str
-    reads: tuple[int, ...] = Field(min_length=1, description="rising; just one where the layer reads as many as it makes")
+    reads: tuple[int, ...] = Field(
+        min_length=1, description="rising; just one where the layer reads as many as it makes"
+    )
     makes: tuple[int, ...] = Field(min_length=1, description="rising")
     ms: tuple[tuple[float, ...], ...] = Field(description="a row for each width that is read")
 
@@ -40,7 +48,9 @@ class Staircase(Record):
 
     @property
     def worth_making(self) -> tuple[int, ...]:
-        """The widths to make that are the last before a rise: a narrower one would save, a wider one would cost."""
+        """The widths to make that are the last before a rise: a narrower one would save, a wider
+        one would cost.
+        """
         return _last_before_rises(self.makes, self.by_made)
 
     @property
@@ -54,11 +64,17 @@ class Staircase(Record):
         return f"{self.likeness} on {self.machine} · {counted(self.threads, 'thread')}"
 
     def table(self) -> list[dict[str, str]]:
-        """A row a width that is made, the narrowest first, and under them the widths that are read."""
-        rows = [_row("makes", *one, self.worth_making, self.by_made[-1]) for one in zip(self.makes, self.by_made, strict=True)]
+        """A row a width that is made, the narrowest first, and under them the widths that are
+        read.
+        """
+        rows = [
+            _row("makes", *one, self.worth_making, self.by_made[-1])
+            for one in zip(self.makes, self.by_made, strict=True)
+        ]
         if len(self.reads) > 1:
             rows += [
-                _row("reads", *one, self.worth_reading, self.by_read[-1]) for one in zip(self.reads, self.by_read, strict=True)
+                _row("reads", *one, self.worth_reading, self.by_read[-1])
+                for one in zip(self.reads, self.by_read, strict=True)
             ]
         return rows
 
@@ -73,12 +89,16 @@ class Staircase(Record):
 
 
 class WholeLatency(Record):
-    """What a whole model takes: as it was at first, as it is, and with every group as narrow as it may get."""
+    """What a whole model takes: as it was at first, as it is, and with every group as narrow as it
+    may get.
+    """
 
     likeness: str
     original_ms: float
     ms: float
-    narrow_ms: float | None = Field(default=None, description="None where the narrow model does not run")
+    narrow_ms: float | None = Field(
+        default=None, description="None where the narrow model does not run"
+    )
 
 
 class StaircaseTable(Record):
@@ -93,7 +113,10 @@ class StaircaseTable(Record):
     def find(self, likeness: str, reads: int, makes: int) -> Staircase | None:
         """The staircase of a layer as wide as this, if it was measured."""
         wanted = likeness, reads, makes
-        return next((row for row in self.rows if (row.likeness, row.reads[-1], row.makes[-1]) == wanted), None)
+        return next(
+            (row for row in self.rows if (row.likeness, row.reads[-1], row.makes[-1]) == wanted),
+            None,
+        )
 
     def whole(self, likeness: str) -> WholeLatency | None:
         """What a whole model took, if it was measured."""
@@ -101,9 +124,13 @@ class StaircaseTable(Record):
 
     def joined(self, newer: StaircaseTable) -> StaircaseTable:
         """The table with newer rows in the place of their elders."""
-        rows = {(row.likeness, row.reads[-1], row.makes[-1]): row for row in (*self.rows, *newer.rows)}
+        rows = {
+            (row.likeness, row.reads[-1], row.makes[-1]): row for row in (*self.rows, *newer.rows)
+        }
         wholes = {row.likeness: row for row in (*self.wholes, *newer.wholes)}
-        return self.model_copy(update={"rows": tuple(rows.values()), "wholes": tuple(wholes.values())})
+        return self.model_copy(
+            update={"rows": tuple(rows.values()), "wholes": tuple(wholes.values())}
+        )
 
 
 _WORDS = ("side", "note")
@@ -119,7 +146,9 @@ def _last_before_rises(widths: tuple[int, ...], times: tuple[float, ...]) -> tup
     return tuple(reversed(found))
 
 
-def _row(side: str, width: int, ms: float, worth: tuple[int, ...], full_ms: float) -> dict[str, str]:
+def _row(
+    side: str, width: int, ms: float, worth: tuple[int, ...], full_ms: float
+) -> dict[str, str]:
     return {
         "side": side,
         "channels": str(width),

@@ -43,7 +43,9 @@ class Sweep(Record):
     def title(self) -> str:
         """What was run, how often, and what to think of its times."""
         failed = f", {len(self.failed)} failed" if self.failed else ""
-        beside = f" · {self.jobs} at a time, so latencies disturbed each other" if self.jobs > 1 else ""
+        beside = (
+            f" · {self.jobs} at a time, so latencies disturbed each other" if self.jobs > 1 else ""
+        )
         stopped = " · stopped early" if self.is_interrupted else ""
         order = f" · by {self.sorted_by}" if self.sorted_by else ""
         return f"{self.notebook}: {counted(len(self.runs), 'run')}{failed}{order}{beside}{stopped}"
@@ -53,17 +55,26 @@ class Sweep(Record):
         """A row a run."""
         import pandas
 
-        rows = [{**run.parameters, **run.figures, "note": run.failure or run.note} for run in self.runs]
-        return pandas.DataFrame(rows, index=pandas.Index([run.name for run in self.runs], name="run"))
+        rows = [
+            {**run.parameters, **run.figures, "note": run.failure or run.note} for run in self.runs
+        ]
+        return pandas.DataFrame(
+            rows, index=pandas.Index([run.name for run in self.runs], name="run")
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a run: its parameters, then its figures."""
         parameters = dict.fromkeys(name for run in self.runs for name in run.parameters)
-        figures = dict.fromkeys(name for run in self.runs for name in run.figures if name not in parameters)
+        figures = dict.fromkeys(
+            name for run in self.runs for name in run.figures if name not in parameters
+        )
         return [
             {
                 **{name: str(run.parameters.get(name, "–")) for name in parameters},
-                **{name.replace("_", " "): _readable(name, run.figures.get(name)) for name in figures},
+                **{
+                    name.replace("_", " "): _readable(name, run.figures.get(name))
+                    for name in figures
+                },
                 "note": run.failure or run.note,
             }
             for run in self.runs
@@ -73,7 +84,10 @@ class Sweep(Record):
         """The title and the table, as a page that renders anywhere."""
         rows = self.table()
         cells = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
-        lines = ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in cells]
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |"
+            for row in cells
+        ]
         return "\n".join([self.title, "", *lines]) + "\n"
 
     def __str__(self) -> str:

@@ -14,10 +14,14 @@ def counted(count: int, word: str) -> str:
 
 
 def readable_share(share: float) -> str:
-    """0.5 → '50%', 0.001 → '0.1%': as few decimals as are right to a tenth, of what it is and of what it leaves."""
+    """0.5 → '50%', 0.001 → '0.1%': as few decimals as are right to a tenth, of what it is and of
+    what it leaves.
+    """
     percent = 100 * share
     allowed = 0.1 * min(abs(percent), abs(100 - percent))
-    places = next((places for places in range(6) if abs(round(percent, places) - percent) <= allowed), 6)
+    places = next(
+        (places for places in range(6) if abs(round(percent, places) - percent) <= allowed), 6
+    )
     return f"{percent:.{places}f}%"
 
 

@@ -1,4 +1,6 @@
-"""What a trace says: where the time went, by operator, layer and kernel, and what the device waited for."""
+"""What a trace says: where the time went, by operator, layer and kernel, and what the device waited
+for.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ WIDEST_NAME = 60
 
 
 class TracedOperator(Record):
-    """An operator: its time on the CPU alone (self) and with what it called (total); the same on the device."""
+    """An operator: its time on the CPU alone (self) and with what it called (total); the same on
+    the device.
+    """
 
     name: str
     calls: int
@@ -116,12 +120,22 @@ class TraceSummary(Record):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        parts = (len(self.operators), "operator"), (len(self.kernels), "kernel"), (len(self.layers), "layer")
-        return f"TraceSummary({self.name}: {', '.join(counted(count, word) for count, word in parts if count)})"
+        parts = (
+            (len(self.operators), "operator"),
+            (len(self.kernels), "kernel"),
+            (len(self.layers), "layer"),
+        )
+        return (
+            f"TraceSummary({self.name}: "
+            f"{', '.join(counted(count, word) for count, word in parts if count)})"
+        )
 
     def _repr_html_(self) -> str:
         facts = " · ".join(html.escape(f"{label}: {fact}") for label, fact in self.facts.items())
-        tables = "".join(_html_table(f"{heading}{_more(len(rows), count)}", rows) for heading, rows, count in _tables(self))
+        tables = "".join(
+            _html_table(f"{heading}{_more(len(rows), count)}", rows)
+            for heading, rows, count in _tables(self)
+        )
         return f"<div><p><b>{html.escape(self.title)}</b><br>{facts}</p>{tables}</div>"
 
 
@@ -131,7 +145,10 @@ Row = tuple[str, float, dict[str, str]]  # name, what its bar shows, and further
 def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[Row], int]]:
     """The heading, the rows to show and how many there are, of each table that has any."""
     has_device = summary.has_device
-    operators = [(one.name, one.self_ms, _operator_columns(one, has_device=has_device)) for one in summary.operators[:SHOWN]]
+    operators = [
+        (one.name, one.self_ms, _operator_columns(one, has_device=has_device))
+        for one in summary.operators[:SHOWN]
+    ]
     layers = [
         (
             f"{one.layer} ({one.type})".strip(),
@@ -150,7 +167,11 @@ def _tables(summary: TraceSummary) -> Iterator[tuple[str, list[Row], int]]:
 
 
 def _operator_columns(operator: TracedOperator, *, has_device: bool) -> dict[str, str]:
-    columns = {"calls": str(operator.calls), "self ms": _ms(operator.self_ms), "total ms": _ms(operator.total_ms)}
+    columns = {
+        "calls": str(operator.calls),
+        "self ms": _ms(operator.self_ms),
+        "total ms": _ms(operator.total_ms),
+    }
     return {**columns, "device ms": _ms(operator.device_ms)} if has_device else columns
 
 
@@ -161,16 +182,22 @@ def _layer_columns(layer: TracedLayer, *, has_device: bool) -> dict[str, str]:
 
 def _kernel_columns(kernel: TracedKernel) -> dict[str, str]:
     others = f" and {kernel.layer_count - 1} more" if kernel.layer_count > 1 else ""
-    layer = {"layer": _clipped(kernel.layer) + others} if kernel.layer is not None else {"layer": "–"}
+    layer = (
+        {"layer": _clipped(kernel.layer) + others} if kernel.layer is not None else {"layer": "–"}
+    )
     return {"calls": str(kernel.calls), "device ms": _ms(kernel.device_ms), **layer}
 
 
 def _text_table(rows: list[Row]) -> list[str]:
-    cells = [["name", *rows[0][2]], *([_clipped(name), *columns.values()] for name, _, columns in rows)]
+    cells = [
+        ["name", *rows[0][2]],
+        *([_clipped(name), *columns.values()] for name, _, columns in rows),
+    ]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
-            cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         for row in cells
     ]
@@ -178,7 +205,9 @@ def _text_table(rows: list[Row]) -> list[str]:
 
 def _html_table(heading: str, rows: list[Row]) -> str:
     largest = max(value for _, value, _ in rows) or 1.0
-    head = "".join(f'<th style="text-align:right">{html.escape(column)}</th>' for column in rows[0][2])
+    head = "".join(
+        f'<th style="text-align:right">{html.escape(column)}</th>' for column in rows[0][2]
+    )
     body = "".join(_html_row(name, value / largest, columns) for name, value, columns in rows)
     return (
         f'<table><caption style="text-align:left">{html.escape(heading)}</caption><thead><tr><th style="text-align:left">name</th>'
@@ -188,7 +217,10 @@ def _html_table(heading: str, rows: list[Row]) -> str:
 
 def _html_row(name: str, share: float, columns: dict[str, str]) -> str:
     bar = f'<div style="width:{100 * share:.1f}%;height:.6em;background:currentColor;opacity:.35"></div>'
-    cells = "".join(f'<td style="text-align:right;white-space:nowrap">{html.escape(cell)}</td>' for cell in columns.values())
+    cells = "".join(
+        f'<td style="text-align:right;white-space:nowrap">{html.escape(cell)}</td>'
+        for cell in columns.values()
+    )
     label = f'<td style="text-align:left" title="{html.escape(name)}">{html.escape(_clipped(name))}</td>'
     return f"<tr>{label}<td>{bar}</td>{cells}</tr>"
 
@@ -198,7 +230,9 @@ def _more(shown: int, count: int) -> str:
 
 
 def _clipped(name: str) -> str:
-    """One line of it, both ends: a kernel's name can be pages long, and the names of a family differ at their ends."""
+    """One line of it, both ends: a kernel's name can be pages long, and the names of a family
+    differ at their ends.
+    """
     line = " ".join(name.split())
     end = WIDEST_NAME // 3
     return line if len(line) <= WIDEST_NAME else f"{line[: WIDEST_NAME - end - 1]}…{line[-end:]}"

@@ -19,14 +19,20 @@ class Bargain(Record):
 
 
 class TradeOff(Record):
-    """The rows of a comparison by latency, size and the metric; where there is none, by how near the answer is to the baseline's."""
+    """The rows of a comparison by latency, size and the metric; where there is none, by how near
+    the answer is to the baseline's.
+    """
 
     title: str
-    unit: str = Field(description="what `worth` is: the metric's name, or closeness, 1 − the output error")
+    unit: str = Field(
+        description="what `worth` is: the metric's name, or closeness, 1 − the output error"
+    )
     bargains: tuple[Bargain, ...] = Field(min_length=1)
 
     def unbeaten(self, axis: str) -> tuple[Bargain, ...]:
-        """Those that nothing beats in worth that takes less of `latency_ms` or `size_bytes`, the cheapest first."""
+        """Those that nothing beats in worth that takes less of `latency_ms` or `size_bytes`, the
+        cheapest first.
+        """
         found: list[Bargain] = []
         for one in sorted(self.bargains, key=lambda one: (getattr(one, axis), -one.worth)):
             if not found or one.worth > found[-1].worth:
@@ -35,7 +41,9 @@ class TradeOff(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row a variant, in the order of the comparison."""
-        best = {axis: {one.name for one in self.unbeaten(axis)} for axis in ("latency_ms", "size_bytes")}
+        best = {
+            axis: {one.name for one in self.unbeaten(axis)} for axis in ("latency_ms", "size_bytes")
+        }
         return [
             {
                 "name": one.name,

@@ -1,6 +1,8 @@
-"""How far each way of judging puts the layers in the order that was measured: Spearman's rank correlation. Stands on pandas.
+"""How far each way of judging puts the layers in the order that was measured: Spearman's rank
+correlation. Stands on pandas.
 
-All are asked about the same batches, so that they agree on those even where other batches would say otherwise: `chance` tells.
+All are asked about the same batches, so that they agree on those even where other batches would say
+otherwise: `chance` tells.
 """
 
 from __future__ import annotations
@@ -13,18 +15,24 @@ JUDGE = "ablation"
 FEWEST_LAYERS = 3
 
 
-def with_agreement(method: Method, rows: Iterable[LayerSensitivity], formats: Iterable[str]) -> Method:
+def with_agreement(
+    method: Method, rows: Iterable[LayerSensitivity], formats: Iterable[str]
+) -> Method:
     """The method's record with its agreement in each format where both were looked at."""
     if method.name == JUDGE:
         return method
     rows = tuple(rows)
     found = {name: _agreement(method.name, rows, name) for name in formats}
-    return method.model_copy(update={"agreement": {name: value for name, value in found.items() if value is not None}})
+    return method.model_copy(
+        update={"agreement": {name: value for name, value in found.items() if value is not None}}
+    )
 
 
 def _agreement(method: str, rows: tuple[LayerSensitivity, ...], name: str) -> float | None:
     scores = [row.scores.get(name, {}) for row in rows]
-    pairs = [(one[method].value, one[JUDGE].value) for one in scores if method in one and JUDGE in one]
+    pairs = [
+        (one[method].value, one[JUDGE].value) for one in scores if method in one and JUDGE in one
+    ]
     if len(pairs) < FEWEST_LAYERS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
     import pandas
@@ -45,6 +53,7 @@ def _chance(rows: tuple[LayerSensitivity, ...], name: str) -> str | None:
     if 2 * len(sure) >= len(found):
         return None
     return (
-        f"{name}: what was measured is more than twice its error in {len(sure)} of {len(found)} layers only; "
+        f"{name}: what was measured is more than twice its error in {len(sure)} of {len(found)} "
+        "layers only; "
         "the order of the others holds for these batches and may be another on others"
     )

@@ -1,8 +1,10 @@
-"""The loss around the weights as they are: its slope and its curvature along any direction, by automatic differentiation.
+"""The loss around the weights as they are: its slope and its curvature along any direction, by
+automatic differentiation.
 
-The gradient of a batch is taken once with its graph kept; each product of the Hessian with a vector then is one more pass
-back. A product for one layer goes through its block of the Hessian alone, exactly. One pass over all layers at once costs
-about as much as a few of them, and mixes what lies between layers into the answer, as noise.
+The gradient of a batch is taken once with its graph kept; each product of the Hessian with a vector
+then is one more pass back. A product for one layer goes through its block of the Hessian alone,
+exactly. One pass over all layers at once costs about as much as a few of them, and mixes what lies
+between layers into the answer, as noise.
 """
 
 from __future__ import annotations
@@ -35,12 +37,18 @@ class Slope:
         """g·d and dᵀHd: how the loss rises, and bends, as one layer's points move."""
         moved = [
             (point, gradient, part)
-            for point, gradient, part in zip(self.points[layer], self.gradients[layer], direction, strict=True)
+            for point, gradient, part in zip(
+                self.points[layer], self.gradients[layer], direction, strict=True
+            )
             if part is not None
         ]
         first = sum(dot(gradient, part) for _, gradient, part in moved)
-        products = self._products([point for point, _, _ in moved], [(gradient, part) for _, gradient, part in moved])
-        return first, sum(dot(product, part) for product, (_, _, part) in zip(products, moved, strict=True))
+        products = self._products(
+            [point for point, _, _ in moved], [(gradient, part) for _, gradient, part in moved]
+        )
+        return first, sum(
+            dot(product, part) for product, (_, _, part) in zip(products, moved, strict=True)
+        )
 
     def product(self, layer: str, vector: Tensor) -> Tensor:
         """The Hessian of one layer's weights times a vector of their shape."""
@@ -67,17 +75,24 @@ class Slope:
         except RuntimeError as error:
             raise _not_twice(self.name, error) from error
         return [
-            torch.zeros_like(point) if product is None else product.detach() for point, product in zip(points, found, strict=True)
+            torch.zeros_like(point) if product is None else product.detach()
+            for point, product in zip(points, found, strict=True)
         ]
 
 
-def slope(subject: Subject, batch: Batch, layers: Iterable[str], *, with_inputs: Iterable[str] = ()) -> Slope:
-    """Run a batch, and take the loss's gradient in these layers' weights and in the inputs of some of them."""
+def slope(
+    subject: Subject, batch: Batch, layers: Iterable[str], *, with_inputs: Iterable[str] = ()
+) -> Slope:
+    """Run a batch, and take the loss's gradient in these layers' weights and in the inputs of some
+    of them.
+    """
     weights = {name: subject.layers[name].weight.requires_grad_() for name in layers}
     inputs: dict[str, list[Tensor]] = {name: [] for name in weights}
 
     def kept(name: str, values: Tensor) -> Tensor:
-        own = values.clone()  # what goes past this layer, along a skip connection perhaps, is another matter
+        own = (
+            values.clone()
+        )  # what goes past this layer, along a skip connection perhaps, is another matter
         inputs[name].append(own if own.requires_grad else own.requires_grad_())
         return own
 
@@ -87,34 +102,55 @@ def slope(subject: Subject, batch: Batch, layers: Iterable[str], *, with_inputs:
             loss = subject.loss(batch)
         subject.checked(loss, batch)
         points = {name: (weight, *inputs[name]) for name, weight in weights.items()}
-        flat = gradient(subject.work.name, loss, [point for group in points.values() for point in group], again=True)
+        flat = gradient(
+            subject.work.name,
+            loss,
+            [point for group in points.values() for point in group],
+            again=True,
+        )
     _check_twice(subject.work.name, flat)
     left = iter(flat)
-    return Slope(subject.work.name, points, {name: [next(left) for _ in group] for name, group in points.items()})
+    return Slope(
+        subject.work.name,
+        points,
+        {name: [next(left) for _ in group] for name, group in points.items()},
+    )
 
 
-def gradient(name: str, loss: Tensor, points: Sequence[Tensor], *, again: bool = False) -> tuple[Tensor, ...]:
-    """The loss's gradient in some points, zero where it does not depend on them; `again` keeps what a second one needs."""
+def gradient(
+    name: str, loss: Tensor, points: Sequence[Tensor], *, again: bool = False
+) -> tuple[Tensor, ...]:
+    """The loss's gradient in some points, zero where it does not depend on them; `again` keeps what
+    a second one needs.
+    """
     if not loss.requires_grad:
         raise MeasureError(
-            f"the loss of {name} has no gradient in its weights (is something detached, or an argmax taken?); "
-            "let it be differentiable, or ask for methods=('ablation',); for channels, for method='magnitude'."
+            f"the loss of {name} has no gradient in its weights (is something detached, or an "
+            "argmax taken?); "
+            "let it be differentiable, or ask for methods=('ablation',); for channels, for "
+            "method='magnitude'."
         )
     try:
-        return torch.autograd.grad(loss, points, create_graph=again, allow_unused=True, materialize_grads=True)
+        return torch.autograd.grad(
+            loss, points, create_graph=again, allow_unused=True, materialize_grads=True
+        )
     except RuntimeError as error:
         raise _not_twice(name, error) from error
 
 
 def _check_twice(name: str, gradients: Iterable[Tensor]) -> None:
-    """A gradient that is marked as not to be differentiated again would be taken for a constant, without a word."""
+    """A gradient that is marked as not to be differentiated again would be taken for a constant,
+    without a word.
+    """
     ahead, seen = [one.grad_fn for one in gradients], set()
     while ahead:
         node = ahead.pop()
         if node is None or node in seen:
             continue
         if node.name() == "torch::autograd::Error":
-            raise _not_twice(name, RuntimeError("one of its operators is marked as differentiable once"))
+            raise _not_twice(
+                name, RuntimeError("one of its operators is marked as differentiable once")
+            )
         seen.add(node)
         ahead += [following for following, _ in node.next_functions]
 
@@ -127,5 +163,6 @@ def dot(one: Tensor, other: Tensor) -> float:
 def _not_twice(name: str, error: RuntimeError) -> MeasureError:
     return MeasureError(
         f"the loss of {name} cannot be differentiated as asked ({first_line(error).rstrip('.')}); "
-        "ask for methods=('ablation',) or ('output',), which need no gradient; for channels, for method='magnitude'."
+        "ask for methods=('ablation',) or ('output',), which need no gradient; for channels, for "
+        "method='magnitude'."
     )

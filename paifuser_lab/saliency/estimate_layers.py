@@ -1,4 +1,6 @@
-"""Judge each layer of a model in each number format: what it would cost, by one or several ways of judging."""
+"""Judge each layer of a model in each number format: what it would cost, by one or several ways of
+judging.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,12 @@ def sensitivity(
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> Sensitivity:
-    """See how much each layer matters: what rounding it to each format is predicted to cost, and, with 'ablation', measured.
+    """See how much each layer matters: what rounding it to each format is predicted to cost, and,
+    with 'ablation', measured.
 
-    Each mean is refined until its relative standard error is `error`, the batches are used up, or the `seconds` are over.
-    An interrupt keeps what there is; `resume` goes on with an earlier record and computes again nothing that is good.
+    Each mean is refined until its relative standard error is `error`, the batches are used up, or
+    the `seconds` are over. An interrupt keeps what there is; `resume` goes on with an earlier
+    record and computes again nothing that is good.
     """
     work = with_gradients(workload_of(subject))
     check_asked(formats, methods, error, seconds)
@@ -76,7 +80,11 @@ class _Court:
     is_interrupted: bool = False
 
     def hear(
-        self, names: Sequence[str], resume: Sensitivity | None, seconds: float | None, should_stop: Callable[[], bool] | None
+        self,
+        names: Sequence[str],
+        resume: Sensitivity | None,
+        seconds: float | None,
+        should_stop: Callable[[], bool] | None,
     ) -> None:
         """Judge after judge; each has its share of the time that is left."""
         end = float("inf") if seconds is None else time.perf_counter() + seconds
@@ -89,9 +97,13 @@ class _Court:
             for done, name in enumerate(names):
                 self.hearings.append(Hearing.of(JUDGES[name](self.subject), resume))
                 now = time.perf_counter()
-                self.hearings[-1].hear(now + max(end - now, 0.0) / (len(names) - done), stop_if_asked)
+                self.hearings[-1].hear(
+                    now + max(end - now, 0.0) / (len(names) - done), stop_if_asked
+                )
         except KeyboardInterrupt:
-            if not any(tally.count for hearing in self.hearings for tally in hearing.tallies.values()):
+            if not any(
+                tally.count for hearing in self.hearings for tally in hearing.tallies.values()
+            ):
                 raise
             self.is_interrupted = True
 
@@ -103,38 +115,56 @@ class _Court:
         scores = {key: dict(value) for key, value in earlier.scores.items()} if earlier else {}
         curvature = earlier.curvature if earlier else None
         for hearing in self.hearings:
-            found = {key: tally.estimate for key, tally in hearing.tallies.items() if tally.count and key.layer == name}
+            found = {
+                key: tally.estimate
+                for key, tally in hearing.tallies.items()
+                if tally.count and key.layer == name
+            }
             for (_, number), estimate in hearing.judge.scores(found).items():
                 scores.setdefault(number, {})[hearing.judge.name] = estimate
             curvature = _joined(curvature, hearing.judge.curvatures(found).get(name))
         return LayerSensitivity(
             layer=name,
             kind=type(module).__name__,
-            parameters=sum(one.numel() for one in module.parameters()) if weight is None else weight.numel(),
+            parameters=sum(one.numel() for one in module.parameters())
+            if weight is None
+            else weight.numel(),
             scores=scores,
             curvature=curvature,
             note=note or (earlier.note if earlier and not scores else None),
         )
 
-    def record(self, names: Sequence[str], rows: tuple[LayerSensitivity, ...], resume: Sensitivity | None) -> Sensitivity:
+    def record(
+        self, names: Sequence[str], rows: tuple[LayerSensitivity, ...], resume: Sensitivity | None
+    ) -> Sensitivity:
         """Everything as one record."""
         work, data = self.subject.work, self.subject.batches
         formats = tuple(dict.fromkeys((*(resume.formats if resume else ()), *self.subject.formats)))
         heard = [hearing.method for hearing in self.hearings]
         names_heard = {method.name for method in heard}
-        heard = [method for method in (resume.methods if resume else ()) if method.name not in names_heard] + heard
+        heard = [
+            method
+            for method in (resume.methods if resume else ())
+            if method.name not in names_heard
+        ] + heard
         default = _default(names)
         used = max((method.samples for method in heard), default=0)
         return Sensitivity(
             workload=work.name,
-            machine=torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name,
+            machine=torch.cuda.get_device_name(work.device)
+            if work.device.type == "cuda"
+            else host_facts().name,
             unit=JUDGES[default].unit,
             formats=formats,
             method=default,
             examples=sum(data[index].examples for index in range(min(used, len(data)))),
             rows=rows,
             methods=tuple(with_agreement(method, rows, formats) for method in heard),
-            notes=(*self.notes, *(note for one in self.hearings for note in _told(one)), *chance(rows, formats)),
+            notes=(
+                *self.notes,
+                *(note for one in self.hearings for note in _told(one)),
+                *chance(rows, formats),
+            ),
             is_interrupted=self.is_interrupted,
             seed=self.subject.seed,
             weights_hash=weights_hash(work.model),
@@ -144,7 +174,9 @@ class _Court:
 def _check_any(looked: Subject, reasons: Mapping[str, str]) -> None:
     if not looked.layers:
         name, why = next(iter(reasons.items()))
-        raise MeasureError(f"no layer of {looked.work.name} that was asked for can be judged; '{name}': {why}.")
+        raise MeasureError(
+            f"no layer of {looked.work.name} that was asked for can be judged; '{name}': {why}."
+        )
 
 
 def _names(work: Workload, found: Iterable[str], resume: Sensitivity | None) -> list[str]:
@@ -170,4 +202,8 @@ def _told(hearing: Hearing) -> list[str]:
     if hearing.judge.most_samples == 1 or not hearing.unsure:
         return hearing.judge.notes
     count, asked = len(hearing.tallies), hearing.subject.error
-    return [*hearing.judge.notes, f"{hearing.judge.name}: {hearing.unsure} of {count} means are less certain than ±{asked:.0%}"]
+    return [
+        *hearing.judge.notes,
+        f"{hearing.judge.name}: {hearing.unsure} of {count} means are less certain than "
+        f"±{asked:.0%}",
+    ]

@@ -1,4 +1,6 @@
-"""A judge is asked for samples until every mean is known as well as asked, or until the time is over."""
+"""A judge is asked for samples until every mean is known as well as asked, or until the time is
+over.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ class Hearing:
         """A hearing that goes on from where an earlier record ends."""
         known = judge.earlier(earlier) if earlier else {}
         tallies = {key: Tally.of(known[key]) if key in known else Tally() for key in judge.keys}
-        before = [method.seconds for method in earlier.methods if method.name == judge.name] if earlier else []
+        before = (
+            [method.seconds for method in earlier.methods if method.name == judge.name]
+            if earlier
+            else []
+        )
         return cls(judge, tallies, sum(before))
 
     @property
@@ -43,12 +49,20 @@ class Hearing:
     @property
     def open(self) -> list[Key]:
         """What is not known well enough yet."""
-        return [key for key, tally in self.tallies.items() if tally.count < self.most and not tally.is_within(self.subject.error)]
+        return [
+            key
+            for key, tally in self.tallies.items()
+            if tally.count < self.most and not tally.is_within(self.subject.error)
+        ]
 
     @property
     def unsure(self) -> int:
         """How many means are known less well than asked."""
-        return sum(not tally.is_within(self.subject.error) for tally in self.tallies.values() if tally.count)
+        return sum(
+            not tally.is_within(self.subject.error)
+            for tally in self.tallies.values()
+            if tally.count
+        )
 
     @property
     def method(self) -> Method:
@@ -57,7 +71,9 @@ class Hearing:
         return Method(name=self.judge.name, seconds=self.seconds, samples=most)
 
     def hear(self, deadline: float, stop_if_asked: Callable[[], None]) -> None:
-        """Sample after sample; every key is heard once even where the time is over, and an interrupt leaves what there is."""
+        """Sample after sample; every key is heard once even where the time is over, and an
+        interrupt leaves what there is.
+        """
         began = time.perf_counter()
         try:
             with progress(self.judge.name, self.most * len(self.tallies)) as shown:
@@ -66,7 +82,9 @@ class Hearing:
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _round(self, still: list[Key], shown: Progress, deadline: float, stop_if_asked: Callable[[], None]) -> None:
+    def _round(
+        self, still: list[Key], shown: Progress, deadline: float, stop_if_asked: Callable[[], None]
+    ) -> None:
         """A batch more for the keys that have seen the fewest."""
         fewest = min(self.tallies[key].count for key in still)
         turn = [key for key in still if self.tallies[key].count == fewest]
@@ -79,4 +97,6 @@ class Hearing:
                 return
 
     def _is_late(self, deadline: float) -> bool:
-        return time.perf_counter() > deadline and all(tally.count for tally in self.tallies.values())
+        return time.perf_counter() > deadline and all(
+            tally.count for tally in self.tallies.values()
+        )

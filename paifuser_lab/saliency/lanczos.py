@@ -1,7 +1,8 @@
-"""The spectrum of a symmetric matrix that is only known by its products: Lanczos, every vector orthogonalised against all before it.
+"""The spectrum of a symmetric matrix that is only known by its products: Lanczos, every vector
+orthogonalised against all before it.
 
-The density is stochastic Lanczos quadrature: Ghorbani, Krishnan, Xiao: "An Investigation into Neural Net Optimization via
-Hessian Eigenvalue Density", 2019.
+The density is stochastic Lanczos quadrature: Ghorbani, Krishnan, Xiao: "An Investigation into
+Neural Net Optimization via Hessian Eigenvalue Density", 2019.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ TINY = 1e-6  # of the largest entry so far: nothing is left to look into
 
 
 def ritz(product: Product, start: Tensor, steps: int) -> Iterator[tuple[Any, Any, Any]]:
-    """After each step: approximate eigenvalues, the weight that each has in the start, and how far each is off at most."""
+    """After each step: approximate eigenvalues, the weight that each has in the start, and how far
+    each is off at most.
+    """
     basis = [start / start.norm()]
     diagonal: list[float] = []
     beside: list[float] = []
@@ -31,7 +34,10 @@ def ritz(product: Product, start: Tensor, steps: int) -> Iterator[tuple[Any, Any
             vector = vector - known.T @ (known @ vector)
         length = float(vector.norm())
         values, vectors = numpy.linalg.eigh(_tridiagonal(diagonal, beside))
-        is_whole = length <= TINY * max(map(abs, diagonal + beside), default=0.0) or len(basis) == start.numel()
+        is_whole = (
+            length <= TINY * max(map(abs, diagonal + beside), default=0.0)
+            or len(basis) == start.numel()
+        )
         yield values, vectors[0] ** 2, abs(vectors[-1]) * (0.0 if is_whole else length)
         if is_whole:
             return
@@ -40,14 +46,24 @@ def ritz(product: Product, start: Tensor, steps: int) -> Iterator[tuple[Any, Any
 
 
 def top_eigenvalues(
-    product: Product, like: Tensor, count: int, *, error: float, steps: int, generator: torch.Generator
+    product: Product,
+    like: Tensor,
+    count: int,
+    *,
+    error: float,
+    steps: int,
+    generator: torch.Generator,
 ) -> tuple[float, ...]:
-    """The eigenvalues of largest size, until each is known to a relative error or the steps are over."""
+    """The eigenvalues of largest size, until each is known to a relative error or the steps are
+    over.
+    """
     top: list[float] = []
     for values, _, off in ritz(product, signs(like, generator), steps):
         chosen = numpy.argsort(-abs(values))[:count]
         top = [float(values[index]) for index in chosen]
-        if len(values) > 2 * count and all(off[index] <= error * abs(values[index]) for index in chosen):
+        if len(values) > 2 * count and all(
+            off[index] <= error * abs(values[index]) for index in chosen
+        ):
             break
     return tuple(top)
 
@@ -59,7 +75,10 @@ def density(
     found: list[tuple[float, float]] = []
     for _ in range(probes):
         *_, (values, weights, _) = ritz(product, signs(like, generator), steps)
-        found += [(float(value), float(weight) / probes) for value, weight in zip(values, weights, strict=True)]
+        found += [
+            (float(value), float(weight) / probes)
+            for value, weight in zip(values, weights, strict=True)
+        ]
     return tuple(sorted(found))
 
 

@@ -1,4 +1,6 @@
-"""A model made ready to be looked at: other weights in a layer's place, other inputs at its door, for a while and never for good."""
+"""A model made ready to be looked at: other weights in a layer's place, other inputs at its door,
+for a while and never for good.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,21 @@ Change = Callable[[Tensor], Tensor]
 
 @contextmanager
 def twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """The model runs alone, in eval mode and full precision, by ways that have a second derivative; chance is put back.
+    """The model runs alone, in eval mode and full precision, by ways that have a second derivative;
+    chance is put back.
 
     Fused attention has none, and the fast path of nn.TransformerEncoder passes its layers by.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     devices = [device] if device.type == "cuda" else []
     full_precision = torch.autocast(device.type, enabled=False)
-    with running(model), torch.random.fork_rng(devices=devices), sdpa_kernel(SDPBackend.MATH), _no_fast_path(), full_precision:
+    with (
+        running(model),
+        torch.random.fork_rng(devices=devices),
+        sdpa_kernel(SDPBackend.MATH),
+        _no_fast_path(),
+        full_precision,
+    ):
         yield
 
 
@@ -61,7 +70,9 @@ def weights_replaced(weights: Mapping[nn.Module, Tensor]) -> Iterator[None]:
 
 @contextmanager
 def inputs_changed(changes: Mapping[nn.Module, Change]) -> Iterator[None]:
-    """Layers whose input goes through a function first, at every call; whole numbers, such as tokens, do not."""
+    """Layers whose input goes through a function first, at every call; whole numbers, such as
+    tokens, do not.
+    """
     handles = []
     try:
         for layer, change in changes.items():

@@ -1,4 +1,5 @@
-"""The trace of a matrix that is only known by what it does to vectors. Hutchinson's estimate, and Hutch++.
+"""The trace of a matrix that is only known by what it does to vectors. Hutchinson's estimate, and
+Hutch++.
 
 Hutch++: Meyer, Musco, Musco, Woodruff: "Hutch++: Optimal Stochastic Trace Estimation", 2021.
 """
@@ -26,7 +27,8 @@ def hutchinson(product: Product, like: Tensor, generator: torch.Generator) -> fl
 
 
 def hutch_plus_plus(product: Product, like: Tensor, rank: int, generator: torch.Generator) -> float:
-    """The trace within the `rank` directions that matter most, exactly, and one of `rank` probes each of what is left.
+    """The trace within the `rank` directions that matter most, exactly, and one of `rank` probes
+    each of what is left.
 
     Takes three products for each rank. Where the rank is the size, the trace is exact.
     """

@@ -14,27 +14,41 @@ from .data import Batches
 from .methods import JUDGES
 
 
-def check_asked(formats: Sequence[str], methods: Sequence[str], error: float, seconds: float | None) -> None:
+def check_asked(
+    formats: Sequence[str], methods: Sequence[str], error: float, seconds: float | None
+) -> None:
     """Refuse what cannot be judged, or by whom."""
     if isinstance(formats, str) or isinstance(methods, str):
-        raise MeasureError("formats and methods are lists; write formats=('int8',) and methods=('quadratic',).")
+        raise MeasureError(
+            "formats and methods are lists; write formats=('int8',) and methods=('quadratic',)."
+        )
     if not formats or not methods:
         raise MeasureError("there is nothing to judge; name at least one format and one method.")
     for name in formats:
         try:
             format_of(name)
         except ValueError as problem:
-            raise MeasureError(f"{problem}, and int2-weights … int8-weights to look at{_nearest(name, NAMES)}.") from problem
+            raise MeasureError(
+                f"{problem}, and int2-weights … int8-weights to look at{_nearest(name, NAMES)}."
+            ) from problem
     for name in methods:
         if name not in JUDGES:
-            raise MeasureError(f"{name!r} is no method; there are {', '.join(JUDGES)}{_nearest(name, tuple(JUDGES))}.")
+            raise MeasureError(
+                f"{name!r} is no method; there are "
+                f"{', '.join(JUDGES)}{_nearest(name, tuple(JUDGES))}."
+            )
     if not error > 0:
-        raise MeasureError(f"a relative standard error of {error} is never reached; ask for one above 0, such as 0.2.")
+        raise MeasureError(
+            f"a relative standard error of {error} is never reached; ask for one above 0, such as "
+            "0.2."
+        )
     if seconds is not None and not seconds > 0:
         raise MeasureError(f"{seconds} seconds leave no time to judge; give more than 0.")
 
 
-def methods_for(work: Workload, data: Batches, methods: Sequence[str]) -> tuple[list[str], list[str]]:
+def methods_for(
+    work: Workload, data: Batches, methods: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """The methods that this workload allows, and what there is to say about that."""
     asked = list(dict.fromkeys(methods))
     missing = "loss" if work.loss is None else "data" if data.what == "example inputs" else None
@@ -44,18 +58,27 @@ def methods_for(work: Workload, data: Batches, methods: Sequence[str]) -> tuple[
     if refused:
         kept = kept or ["output"]
         instead = f"judged by {' and '.join(kept)} on the {data.what} instead"
-        notes.append(f"{work.name} has no {missing}, which {' and '.join(refused)} would take: {instead}")
+        notes.append(
+            f"{work.name} has no {missing}, which {' and '.join(refused)} would take: {instead}"
+        )
     return kept, notes
 
 
 def check_resumed(work: Workload, resume: Sensitivity, seed: int) -> None:
     """Refuse to go on with a record of something else."""
     if resume.workload != work.name:
-        raise MeasureError(f"the earlier record is of {resume.workload}, not of {work.name}; leave resume out.")
+        raise MeasureError(
+            f"the earlier record is of {resume.workload}, not of {work.name}; leave resume out."
+        )
     if resume.weights_hash not in (None, weights_hash(work.model)):
-        raise MeasureError(f"the weights of {work.name} are not those of the earlier record any more; leave resume out.")
+        raise MeasureError(
+            f"the weights of {work.name} are not those of the earlier record any more; leave "
+            "resume out."
+        )
     if resume.seed != seed:
-        raise MeasureError(f"the earlier record drew its batches with seed={resume.seed}; go on with that seed.")
+        raise MeasureError(
+            f"the earlier record drew its batches with seed={resume.seed}; go on with that seed."
+        )
 
 
 def _nearest(name: object, names: Sequence[str]) -> str:

@@ -1,4 +1,6 @@
-"""A mean that grows sample by sample, with its standard error; an earlier estimate can be taken up again."""
+"""A mean that grows sample by sample, with its standard error; an earlier estimate can be taken up
+again.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ class Tally:
         """Whether the mean is known as well as asked."""
         if not math.isfinite(self.mean):
             return True
-        return self.count >= FEWEST and self.error is not None and self.error <= relative_error * abs(self.mean)
+        return (
+            self.count >= FEWEST
+            and self.error is not None
+            and self.error <= relative_error * abs(self.mean)
+        )
 
     @property
     def estimate(self) -> Estimate:

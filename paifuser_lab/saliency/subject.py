@@ -1,4 +1,6 @@
-"""What the judges look at: the layers that can be rounded, the batches, and what rounding changes in a layer."""
+"""What the judges look at: the layers that can be rounded, the batches, and what rounding changes
+in a layer.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer whose weight can be rounded; `channel` is the dimension that has scales of its own."""
+    """A layer whose weight can be rounded; `channel` is the dimension that has scales of its
+    own.
+    """
 
     name: str
     module: nn.Module
@@ -69,7 +73,9 @@ class BatchSource(Protocol):
 
 @dataclass
 class Subject:
-    """A workload with the layers and formats to judge; whatever is changed in it is changed for a moment."""
+    """A workload with the layers and formats to judge; whatever is changed in it is changed for a
+    moment.
+    """
 
     work: Workload
     layers: dict[str, Layer]
@@ -91,8 +97,14 @@ class Subject:
         try:
             return batch.inputs.clone()(self.work.model)
         except Exception as error:
-            where = f"on batch {batch.number} of its data" if batch.target is not None else "on its inputs"
-            raise MeasureError(f"{self.work.name} fails {where}: {first_line(error).rstrip('.')}; mend that batch.") from error
+            where = (
+                f"on batch {batch.number} of its data"
+                if batch.target is not None
+                else "on its inputs"
+            )
+            raise MeasureError(
+                f"{self.work.name} fails {where}: {first_line(error).rstrip('.')}; mend that batch."
+            ) from error
 
     def plain_answer(self, batch: Batch) -> Any:
         """The answer of the model as it is; it has to be one of numbers."""
@@ -100,7 +112,10 @@ class Subject:
         if has_nan(answer):
             model = self.work.model
             where = describe(model, first_nan(model, lambda: self.answer(batch)))
-            raise MeasureError(f"{self.work.name} answers NaN on batch {batch.number}, first at {where}; mend that layer.")
+            raise MeasureError(
+                f"{self.work.name} answers NaN on batch {batch.number}, first at {where}; mend "
+                "that layer."
+            )
         return answer
 
     def loss(self, batch: Batch) -> Tensor:
@@ -110,12 +125,16 @@ class Subject:
             loss = self.work.loss(answer, batch.target)  # type: ignore[misc]
         except Exception as error:
             raise MeasureError(
-                f"the loss of {self.work.name} fails on batch {batch.number}: {first_line(error).rstrip('.')}; "
+                f"the loss of {self.work.name} fails on batch {batch.number}: "
+                f"{first_line(error).rstrip('.')}; "
                 "it is called as loss(answer, target)."
             ) from error
         loss = torch.as_tensor(loss)
         if loss.numel() != 1:
-            raise MeasureError(f"the loss of {self.work.name} has shape {tuple(loss.shape)}; let it return one number.")
+            raise MeasureError(
+                f"the loss of {self.work.name} has shape {tuple(loss.shape)}; let it return one "
+                "number."
+            )
         return loss.reshape(())
 
     def plain_loss(self, batch: Batch) -> float:
@@ -127,12 +146,15 @@ class Subject:
         value = float(loss.detach())
         if not math.isfinite(value):
             raise MeasureError(
-                f"the loss of {self.work.name} is {value} on batch {batch.number}; mend the model or leave that batch out."
+                f"the loss of {self.work.name} is {value} on batch {batch.number}; mend the model "
+                "or leave that batch out."
             )
         return value
 
     @contextmanager
-    def changed(self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]) -> Iterator[None]:
+    def changed(
+        self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]
+    ) -> Iterator[None]:
         """Some layers with other weights, and some with their inputs changed."""
         own = {self.layers[name].module: weight for name, weight in weights.items()}
         doors = {self.layers[name].module: change for name, change in inputs.items()}
@@ -141,17 +163,24 @@ class Subject:
 
     @contextmanager
     def rounded(self, key: Key) -> Iterator[None]:
-        """One layer in a number format: its weights rounded and, where the format does so, what it is given."""
+        """One layer in a number format: its weights rounded and, where the format does so, what it
+        is given.
+        """
         layer = self.layers[key.layer]
         rounding = self.input_rounding(key)
-        with self.changed({key.layer: layer.weight + self.weight_change(key)}, {key.layer: rounding} if rounding else {}):
+        with self.changed(
+            {key.layer: layer.weight + self.weight_change(key)},
+            {key.layer: rounding} if rounding else {},
+        ):
             yield
 
     def weight_change(self, key: Key) -> Tensor:
         """What a format changes in a layer's weights."""
         if key not in self._changes:
             layer = self.layers[key.layer]
-            self._changes[key] = rounded(layer.weight, key.format, channel=layer.channel) - layer.weight
+            self._changes[key] = (
+                rounded(layer.weight, key.format, channel=layer.channel) - layer.weight
+            )
         return self._changes[key]
 
     def input_rounding(self, key: Key) -> Change | None:
@@ -167,11 +196,16 @@ class Subject:
         return self.ranges[key.layer].rounded
 
     def watch(self) -> dict[str, int]:
-        """Run a few batches: how often each layer is called, and between what values its inputs lie."""
+        """Run a few batches: how often each layer is called, and between what values its inputs
+        lie.
+        """
         calls = dict.fromkeys(self.layers, 0)
-        has_int8 = any(format_of(name).rounds_inputs and not format_of(name).is_float for name in self.formats)
+        has_int8 = any(
+            format_of(name).rounds_inputs and not format_of(name).is_float for name in self.formats
+        )
         handles = [
-            layer.module.register_forward_pre_hook(_counter(name, calls), with_kwargs=True) for name, layer in self.layers.items()
+            layer.module.register_forward_pre_hook(_counter(name, calls), with_kwargs=True)
+            for name, layer in self.layers.items()
         ]
         try:
             with self.changed({}, {name: self._widen(name) for name in self.layers}):

@@ -1,8 +1,10 @@
-"""Three ways to probe for the traces of all layers' blocks, and which is cheapest for what it is worth.
+"""Three ways to probe for the traces of all layers' blocks, and which is cheapest for what it is
+worth.
 
-Joint: a vector for all layers in one pass, with what lies between layers as noise. Layer by layer: a pass each, with less
-noise. Hutch++: a dozen passes each, for an answer that a hundred plain probes would give. What a way costs is its seconds
-times its variance: both are measured, on the model at hand.
+Joint: a vector for all layers in one pass, with what lies between layers as noise. Layer by layer:
+a pass each, with less noise. Hutch++: a dozen passes each, for an answer that a hundred plain
+probes would give. What a way costs is its seconds times its variance: both are measured, on the
+model at hand.
 """
 
 from __future__ import annotations
@@ -28,12 +30,17 @@ Way = Callable[[Slope, list[str], torch.Generator], dict[str, float]]
 def joint(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
     """One pass for all layers."""
     vectors = {name: signs(slope.points[name][0], generator) for name in layers}
-    return {name: dot(vectors[name], product) for name, product in slope.joint_products(vectors).items()}
+    return {
+        name: dot(vectors[name], product) for name, product in slope.joint_products(vectors).items()
+    }
 
 
 def layer_by_layer(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
     """One pass a layer."""
-    return {name: hutchinson(partial(slope.product, name), slope.points[name][0], generator) for name in layers}
+    return {
+        name: hutchinson(partial(slope.product, name), slope.points[name][0], generator)
+        for name in layers
+    }
 
 
 def hutch(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[str, float]:
@@ -41,13 +48,21 @@ def hutch(slope: Slope, layers: list[str], generator: torch.Generator) -> dict[s
     return {name: hutch_plus_plus(*flat_block(slope, name), RANK, generator) for name in layers}
 
 
-def flat_block(slope: Slope, name: str) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
+def flat_block(
+    slope: Slope, name: str
+) -> tuple[Callable[[torch.Tensor], torch.Tensor], torch.Tensor]:
     """A layer's block of the Hessian as a product of flat vectors, and a vector of its kind."""
     weight = slope.points[name][0]
-    return lambda vector: slope.product(name, vector.reshape(weight.shape)).flatten(), weight.detach().flatten()
+    return lambda vector: slope.product(
+        name, vector.reshape(weight.shape)
+    ).flatten(), weight.detach().flatten()
 
 
-NAMES: dict[Way, str] = {joint: "all layers at once", layer_by_layer: "layer by layer", hutch: "Hutch++ layer by layer"}
+NAMES: dict[Way, str] = {
+    joint: "all layers at once",
+    layer_by_layer: "layer by layer",
+    hutch: "Hutch++ layer by layer",
+}
 
 
 @dataclass(frozen=True)
@@ -64,8 +79,13 @@ class Pilot:
         return {name: fmean(values) for name, values in self.probes.items()}
 
     def spread(self, traces: dict[str, float]) -> float:
-        """The relative variance of a probe, in the middle over layers; a trace of nothing has none."""
-        return median(variance(values) / traces[name] ** 2 if traces[name] else 0.0 for name, values in self.probes.items())
+        """The relative variance of a probe, in the middle over layers; a trace of nothing has
+        none.
+        """
+        return median(
+            variance(values) / traces[name] ** 2 if traces[name] else 0.0
+            for name, values in self.probes.items()
+        )
 
     def cost(self, traces: dict[str, float]) -> float:
         """Seconds to a relative variance of one."""
@@ -89,7 +109,10 @@ def choose(slope: Slope, layers: list[str], error: float, generator: torch.Gener
     if by_layer.spread(traces) / error**2 > PAYS_FROM:
         pilots.append(_pilot(hutch, slope, layers, generator))
     best = min(pilots, key=lambda pilot: pilot.cost(traces))
-    facts = "; ".join(f"{NAMES[one.way]} {one.seconds:.2g} s a probe, spread {one.spread(traces) ** 0.5:.2f}" for one in pilots)
+    facts = "; ".join(
+        f"{NAMES[one.way]} {one.seconds:.2g} s a probe, spread {one.spread(traces) ** 0.5:.2f}"
+        for one in pilots
+    )
     return Choice(best.way, f"trace: probed {NAMES[best.way]} ({facts})", traces)
 
 

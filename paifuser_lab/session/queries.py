@@ -1,6 +1,8 @@
-"""What a session can look at beside its recipe, of the model as it is: each under its name, with what the state is called meanwhile.
+"""What a session can look at beside its recipe, of the model as it is: each under its name, with
+what the state is called meanwhile.
 
-A look hands out what it finds as it finds it, by the name under which the state has it; what was handed out is kept, however it ends.
+A look hands out what it finds as it finds it, by the name under which the state has it; what was
+handed out is kept, however it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from ..workload import Workload, running
 from .state import Status
 
 JUDGING = 0.6  # of the seconds for a plan, for how much each layer matters
-STOPPED = "the planning was stopped while layers were judged; what was judged is kept, and the next plan goes on from there."
+STOPPED = (
+    "the planning was stopped while layers were judged; what was judged is kept, and the next plan "
+    "goes on from there."
+)
 STAIRS_S = 4.0  # for how long a layer takes at each width, where that was not measured before
 Found = dict[str, Any]
 
@@ -52,7 +57,9 @@ def _importance(look: Look) -> Iterator[Found]:
 
 
 def _coupling(look: Look) -> Iterator[Found]:
-    """Which channels go together, and what the model costs without some of them: found once, since the model as it is stays."""
+    """Which channels go together, and what the model costs without some of them: found once, since
+    the model as it is stays.
+    """
     if look.known["coupling"] is not None and look.known["cut_cost"] is not None:
         return
     structure = couple(look.work.model, look.work.inputs)
@@ -65,7 +72,9 @@ def _coupling(look: Look) -> Iterator[Found]:
 
 
 def _allocation(look: Look) -> Iterator[Found]:
-    """A format for each layer within the limits that `options` are; what an earlier plan judged is not judged again."""
+    """A format for each layer within the limits that `options` are; what an earlier plan judged is
+    not judged again.
+    """
     judged = saliency.sensitivity(
         look.work,
         formats=[name for name in FORMATS if name != "fp32"],
@@ -79,34 +88,54 @@ def _allocation(look: Look) -> Iterator[Found]:
         raise MeasureError(STOPPED)
     rest = (1 - JUDGING) * look.seconds
     yield {
-        "allocation": plan_precision(look.work, sensitivity=judged, seconds=rest, should_stop=look.should_stop, **look.options)
+        "allocation": plan_precision(
+            look.work,
+            sensitivity=judged,
+            seconds=rest,
+            should_stop=look.should_stop,
+            **look.options,
+        )
     }
 
 
 def _achieved(look: Look) -> Iterator[Found]:
-    """What one point of the plan really does, the uniform ones counted after those of the frontier."""
+    """What one point of the plan really does, the uniform ones counted after those of the
+    frontier.
+    """
     plan, place = look.known["allocation"], look.options["place"]
     if plan is None or place >= len(plan.everything) or plan.everything[place].achieved is not None:
         return
     count = len(plan.points)
-    ours = {"points": [place], "uniform": False} if place < count else {"points": [], "uniform": [place - count]}
+    ours = (
+        {"points": [place], "uniform": False}
+        if place < count
+        else {"points": [], "uniform": [place - count]}
+    )
     yield {"allocation": achieved(look.work, plan, seconds=look.seconds, **ours)}
 
 
 def _fusion(look: Look) -> Iterator[Found]:
-    """What could run as one, of the model as it is; one that is stopped before all is timed tells nothing."""
+    """What could run as one, of the model as it is; one that is stopped before all is timed tells
+    nothing.
+    """
     with suppress(StoppedError):
         yield {"fusions": fusing.fusions(look.work, should_stop=look.should_stop)}
 
 
 def _attention(look: Look) -> Iterator[Found]:
     """What attention to a part of the keys costs, in the kind that `options` say."""
-    yield {"attention_cost": attention_cost(look.work, seconds=look.seconds, should_stop=look.should_stop, **look.options)}
+    yield {
+        "attention_cost": attention_cost(
+            look.work, seconds=look.seconds, should_stop=look.should_stop, **look.options
+        )
+    }
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One thing to look at: what the state is called meanwhile, for how many seconds unless somebody says, and how it is found."""
+    """One thing to look at: what the state is called meanwhile, for how many seconds unless
+    somebody says, and how it is found.
+    """
 
     status: Status
     seconds: float

@@ -1,10 +1,13 @@
-"""A workload being optimised by somebody: its recipe with undo and redo, and a worker that applies and measures what was chosen.
+"""A workload being optimised by somebody: its recipe with undo and redo, and a worker that applies
+and measures what was chosen.
 
-Whoever asks (a widget, a script) never waits: a choice changes the recipe at once, and the worker applies it to a copy, measures it
-against the baseline in turn, and tells whoever listens. A newer choice ends an older measurement; a step that cannot be applied
-leaves the recipe as it was, with one sentence why. What was applied or measured lately is kept, so that undo and redo are instant.
+Whoever asks (a widget, a script) never waits: a choice changes the recipe at once, and the worker
+applies it to a copy, measures it against the baseline in turn, and tells whoever listens. A newer
+choice ends an older measurement; a step that cannot be applied leaves the recipe as it was, with
+one sentence why. What was applied or measured lately is kept, so that undo and redo are instant.
 
-The worker is a thread that lives while there is something to do: a session at rest has none, and goes when nobody refers to it.
+The worker is a thread that lives while there is something to do: a session at rest has none, and
+goes when nobody refers to it.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ Found = TypeVar("Found")
 
 
 class Session(Working):
-    """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the worker is done."""
+    """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the
+    worker is done.
+    """
 
     def __init__(self, work: Workload, *, rounds: int = ROUNDS, seconds: float = SECONDS) -> None:
         self.work = work = workload_of(work)
@@ -67,7 +72,9 @@ class Session(Working):
             return self._past[-1]
 
     def choose(self, step: Step | dict[str, Any] | str) -> None:
-        """Add a step where it belongs: one that a kind has only one of takes the older one's place."""
+        """Add a step where it belongs: one that a kind has only one of takes the older one's
+        place.
+        """
         self.set_recipe(self.recipe.with_step(step))
 
     def set_recipe(self, recipe: Recipe) -> None:
@@ -95,9 +102,13 @@ class Session(Working):
             self._ask()
 
     def look_at(self, name: str, seconds: float | None = None, **options: Any) -> None:
-        """Have the worker look at the model as it is, as soon as it is at rest: at its sensitivity, importance, coupling or allocation."""
+        """Have the worker look at the model as it is, as soon as it is at rest: at its sensitivity,
+        importance, coupling or allocation.
+        """
         if name not in KINDS:
-            raise PaifuserError(f"A session cannot look at '{name}'; it looks at {', '.join(KINDS)}.")
+            raise PaifuserError(
+                f"A session cannot look at '{name}'; it looks at {', '.join(KINDS)}."
+            )
         seconds = KINDS[name].seconds if seconds is None else seconds
         if not seconds > 0:
             raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
@@ -106,7 +117,9 @@ class Session(Working):
             self._have_done()
 
     def show(self, name: str, found: Any) -> None:
-        """Put what was found elsewhere, such as a sensitivity, into the state under its name; None takes it away."""
+        """Put what was found elsewhere, such as a sensitivity, into the state under its name; None
+        takes it away.
+        """
         with self._open():
             self._show(name, found)
 
@@ -128,7 +141,9 @@ class Session(Working):
             self._set(replace(self._state, error=error))
 
     def close(self) -> None:
-        """End what the worker does; the session can still be read, and whoever asks it for more is told that it is closed."""
+        """End what the worker does; the session can still be read, and whoever asks it for more is
+        told that it is closed.
+        """
         with self._lock:
             self._is_closed = True
             self._version += 1
@@ -144,7 +159,10 @@ class Session(Working):
         """Under the lock, in a session that still does what it is asked for."""
         with self._lock:
             if self._is_closed:
-                raise PaifuserError(f"The session of {self.work.name} is closed; make a new one to go on: lab.Workbench(work).")
+                raise PaifuserError(
+                    f"The session of {self.work.name} is closed; make a new one to go on: "
+                    "lab.Workbench(work)."
+                )
             yield
 
     @property
@@ -186,7 +204,9 @@ class Session(Working):
             self._set(replace(self._state, **{name: found}))
 
     def _keep(self, kept: OrderedDict[str, Found], recipe: Recipe, found: Found) -> None:
-        """Keep what was found of a recipe in place of what was not used for longest; what the model is as it is stays."""
+        """Keep what was found of a recipe in place of what was not used for longest; what the model
+        is as it is stays.
+        """
         with self._lock:
             kept[recipe.digest] = found
             kept.move_to_end(recipe.digest)
@@ -212,7 +232,11 @@ class Session(Working):
             return lambda: self._serve(recipe, version)
         name = next(iter(self._looks))
         seconds, options = self._looks.pop(name)
-        self._set(replace(self._state, status=KINDS[name].status, done=0, total=round(seconds), error=None))
+        self._set(
+            replace(
+                self._state, status=KINDS[name].status, done=0, total=round(seconds), error=None
+            )
+        )
         known = self._found | {"baseline": self._profiles.get(self._past[0].digest)}
         look = Look(self._own, seconds, lambda: version != self._version, known, options)
         return lambda: self._find(name, look, version)
@@ -228,9 +252,14 @@ class Session(Working):
             self._keep(self._variants, recipe, shown)
             drop_oldest(self._variants)
             known = self._measured.get(recipe.digest)
-            if self._update(version, status="measuring", variant=shown, total=self.rounds) and known is None:
+            if (
+                self._update(version, status="measuring", variant=shown, total=self.rounds)
+                and known is None
+            ):
                 known = self._measure(variant, version)
-            if known is not None and not (known.is_interrupted and self._wanted):  # stopped is kept, overtaken is not
+            if known is not None and not (
+                known.is_interrupted and self._wanted
+            ):  # stopped is kept, overtaken is not
                 self._keep(self._measured, recipe, known)
                 self._update(version, comparison=known)
             self._look(recipe, version, variant)
@@ -251,7 +280,9 @@ class Session(Working):
         self._update(version, profile=self._profiles[recipe.digest], baseline=first)
 
     def _measure(self, variant: Variant, version: int) -> Comparison | None:
-        """Time the variant against the baseline; a newer choice ends it, and what little was measured then is not kept."""
+        """Time the variant against the baseline; a newer choice ends it, and what little was
+        measured then is not kept.
+        """
 
         def on_round(done: int, partial: Comparison) -> None:
             self._update(version, done=done, comparison=partial)
@@ -266,7 +297,9 @@ class Session(Working):
         )
 
     def _find(self, name: str, look: Look, version: int) -> None:
-        """Look at something; a stop or a newer choice ends it, and what it found until then is kept."""
+        """Look at something; a stop or a newer choice ends it, and what it found until then is
+        kept.
+        """
         error = None
         try:
             with ticking(lambda done: self._update(version, done=done)):
@@ -274,7 +307,9 @@ class Session(Working):
                     for one, record in found.items():
                         self._show(one, record)
         except BaseException as raised:
-            is_stopped = isinstance(raised, KeyboardInterrupt) and version != self._version  # before it had anything
+            is_stopped = (
+                isinstance(raised, KeyboardInterrupt) and version != self._version
+            )  # before it had anything
             error = None if is_stopped else told(raised)
         with self._lock:
             status = self._state.status if self._wanted else "idle"
@@ -288,18 +323,33 @@ class Session(Working):
                     self._set(replace(self._state, status="idle", **changes))
 
     def _step_back(self, recipe: Recipe) -> None:
-        """Somebody stopped a step, and can redo it to go on from there; where a newer choice stopped it, that one is next."""
+        """Somebody stopped a step, and can redo it to go on from there; where a newer choice
+        stopped it, that one is next.
+        """
         with self._lock:
-            if not self._wanted and not self._is_closed and len(self._past) > 1 and self._past[-1] == recipe:
+            if (
+                not self._wanted
+                and not self._is_closed
+                and len(self._past) > 1
+                and self._past[-1] == recipe
+            ):
                 self._future.append(self._past.pop())
                 self._ask()
 
     def _fall_back(self, recipe: Recipe, error: BaseException) -> None:
-        """Take out the recipe that failed and say why; one that was only interrupted can be redone."""
+        """Take out the recipe that failed and say why; one that was only interrupted can be
+        redone.
+        """
         sentence = told(error)
         with self._lock:
             if self._past[-1] == recipe and len(self._past) > 1 and not self._is_closed:
                 failed = self._past.pop()
                 self._future += [] if isinstance(error, Exception) else [failed]
                 self._ask()
-            self._set(replace(self._state, error=sentence, status="idle" if not self._wanted else self._state.status))
+            self._set(
+                replace(
+                    self._state,
+                    error=sentence,
+                    status="idle" if not self._wanted else self._state.status,
+                )
+            )

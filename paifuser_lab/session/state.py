@@ -6,11 +6,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..recipe import Recipe
-from ..records import Allocation, AttentionCost, Comparison, Coupling, CutCost, FusionMap, Importance, Profile, Sensitivity
+from ..records import (
+    Allocation,
+    AttentionCost,
+    Comparison,
+    Coupling,
+    CutCost,
+    FusionMap,
+    Importance,
+    Profile,
+    Sensitivity,
+)
 from ..variant import Variant
 
 Status = Literal[
-    "idle", "applying", "measuring", "profiling", "sensing", "weighing", "coupling", "planning", "proving", "fusing", "attending"
+    "idle",
+    "applying",
+    "measuring",
+    "profiling",
+    "sensing",
+    "weighing",
+    "coupling",
+    "planning",
+    "proving",
+    "fusing",
+    "attending",
 ]
 
 

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def ticking(tell: Callable[[int], object]) -> Iterator[None]:
-    """`tell(1)` after one second, `tell(2)` after two, from a thread of its own, until the block is left."""
+    """`tell(1)` after one second, `tell(2)` after two, from a thread of its own, until the block is
+    left.
+    """
     is_over = threading.Event()
 
     def count() -> None:

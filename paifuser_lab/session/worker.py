@@ -18,7 +18,9 @@ Listener = Callable[[State], None]
 
 
 class Working(ABC):
-    """What a session is apart from its recipe: who says what is wanted and does it, is a subclass."""
+    """What a session is apart from its recipe: who says what is wanted and does it, is a
+    subclass.
+    """
 
     def __init__(self, state: State, *, name: str) -> None:
         self._lock = threading.RLock()
@@ -47,7 +49,9 @@ class Working(ABC):
             return self._state
 
     def wait(self, timeout: float | None = None) -> State:
-        """Wait until the worker has nothing left to do, or the session was closed and the worker has ended."""
+        """Wait until the worker has nothing left to do, or the session was closed and the worker
+        has ended.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._worker is None, timeout)
             return self._state
@@ -107,5 +111,12 @@ class Working(ABC):
 def told(error: BaseException) -> str:
     """What to say of an error, or of an interrupt, in one sentence."""
     if not isinstance(error, Exception):
-        return f"The model was interrupted while it ran ({type(error).__name__}); nothing was changed; ask for it again."
-    return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+        return (
+            f"The model was interrupted while it ran ({type(error).__name__}); nothing was "
+            "changed; ask for it again."
+        )
+    return (
+        str(error)
+        if isinstance(error, PaifuserError)
+        else f"{type(error).__name__}: {first_line(error)}"
+    )

@@ -1,4 +1,6 @@
-"""The registry of steps: a name in a recipe, and where its class is. Other packages add theirs by the entry point `paifuser_lab.steps`."""
+"""The registry of steps: a name in a recipe, and where its class is. Other packages add theirs by
+the entry point `paifuser_lab.steps`.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,14 @@ def _from_entry_point(kind: str) -> type[Step]:
         loaded = entry.load()
     except Exception as error:
         raise RecipeError(
-            f"Step '{kind}' cannot be loaded from {entry.value} ({first_line(error)}); reinstall its package."
+            f"Step '{kind}' cannot be loaded from {entry.value} ({first_line(error)}); reinstall "
+            "its package."
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, Step) and loaded.kind == kind):
-        raise RecipeError(f"{entry.value}, installed as step '{kind}', is not a Step of that kind; tell its package's authors.")
+        raise RecipeError(
+            f"{entry.value}, installed as step '{kind}', is not a Step of that kind; tell its "
+            "package's authors."
+        )
     return loaded
 
 

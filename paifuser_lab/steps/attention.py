@@ -30,19 +30,27 @@ from .step import Draft, Step, matching, parts
 
 
 class Attention(Step):
-    """Let layers attend to a part of the keys, in blocks of 64; a Swin's blocks attend within their windows in one pass.
+    """Let layers attend to a part of the keys, in blocks of 64; a Swin's blocks attend within their
+    windows in one pass.
 
-    `topk` takes the best blocks for each block of queries, scored anew at each call; `block` those that are best on the data here;
-    `window` the nearest ones, and in a Swin its windows, exactly. `keep` is a share of the blocks up to 1, and from 2 on their number.
-    A layer that would not be faster stays as it is unless `even_if_slower`.
+    `topk` takes the best blocks for each block of queries, scored anew at each call; `block` those
+    that are best on the data here; `window` the nearest ones, and in a Swin its windows, exactly.
+    `keep` is a share of the blocks up to 1, and from 2 on their number. A layer that would not be
+    faster stays as it is unless `even_if_slower`.
     """
 
     kind: ClassVar[str] = "attention"
-    by: AttentionKind = Field(default="topk", alias="kind", description="which keys are kept: topk, block or window")
-    keep: float | None = Field(
-        default=None, gt=0, description="the share of the blocks of keys that is kept, or from 2 on their number"
+    by: AttentionKind = Field(
+        default="topk", alias="kind", description="which keys are kept: topk, block or window"
     )
-    layers: list[str] = Field(default=[], description="patterns of layers; all that can where there are none")
+    keep: float | None = Field(
+        default=None,
+        gt=0,
+        description="the share of the blocks of keys that is kept, or from 2 on their number",
+    )
+    layers: list[str] = Field(
+        default=[], description="patterns of layers; all that can where there are none"
+    )
     protect: list[str] = Field(default=[], description="patterns of layers that stay as they are")
     even_if_slower: bool = Field(default=False, description="layers that are not faster so, too")
 
@@ -56,9 +64,13 @@ class Attention(Step):
     @model_validator(mode="after")
     def _keeps_something(self) -> Attention:
         if self.keep is None and self.by != "window":
-            raise ValueError(f"kind {self.by} needs a keep, such as keep: 0.25 for a quarter of the keys")
+            raise ValueError(
+                f"kind {self.by} needs a keep, such as keep: 0.25 for a quarter of the keys"
+            )
         if self.keep is not None and self.keep > 1 and (self.keep < 2 or self.keep % 1):
-            raise ValueError("keep is a share up to 1, or a whole number of blocks of 64 keys from 2 on")
+            raise ValueError(
+                "keep is a share up to 1, or a whole number of blocks of 64 keys from 2 on"
+            )
         return self
 
     @property
@@ -72,7 +84,9 @@ class Attention(Step):
         return f"attention{of} ({self.by})" if of else "attention in windows"
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer one takes the place of one of its kind or for the same layers; else each does its own layers."""
+        """The newer one takes the place of one of its kind or for the same layers; else each does
+        its own layers.
+        """
         return newer if self.by == newer.by or self.layers == newer.layers else None
 
     @property
@@ -80,43 +94,77 @@ class Attention(Step):
         return Keeping(self.by, 1.0 if self.keep is None else self.keep)
 
     def apply(self, draft: Draft) -> None:
-        """Find what attends, choose, judge each layer beside what it was, and change those that gain."""
+        """Find what attends, choose, judge each layer beside what it was, and change those that
+        gain.
+        """
         seen = find_attention(draft.module, draft.work.inputs, self.by)
-        windows = [name for name, module in draft.module.named_modules() if is_windowed(module)] if self.by == "window" else []
+        windows = (
+            [name for name, module in draft.module.named_modules() if is_windowed(module)]
+            if self.by == "window"
+            else []
+        )
         chosen, stay = self._chosen(draft.module, seen, windows)
         draft.remembered = {"windows": self._fuse(draft, [one for one in chosen if one in windows])}
-        draft.remembered["sparse"] = self._thin_out(draft, seen, [one for one in chosen if one not in windows])
+        draft.remembered["sparse"] = self._thin_out(
+            draft, seen, [one for one in chosen if one not in windows]
+        )
         draft.notes += [f"'{layer}' stays: {seen.reasons[layer]}" for layer in stay]
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Change the same layers, with the same lists."""
         names = {name for name, _ in draft.module.named_modules()}
-        if missing := [layer for layer in (*remembered["windows"], *remembered["sparse"]) if layer not in names]:
-            raise StepError(f"there is no layer '{missing[0]}', which attends otherwise in the model that was saved")
+        if missing := [
+            layer for layer in (*remembered["windows"], *remembered["sparse"]) if layer not in names
+        ]:
+            raise StepError(
+                f"there is no layer '{missing[0]}', which attends otherwise in the model that was "
+                "saved"
+            )
         for layer in remembered["windows"]:
             make_fused(draft.module, layer)
         for layer, lists in remembered["sparse"].items():
-            fixed = None if lists is None else torch.tensor(lists, dtype=torch.int32, device=draft.work.device)
+            fixed = (
+                None
+                if lists is None
+                else torch.tensor(lists, dtype=torch.int32, device=draft.work.device)
+            )
             make_sparse(draft.module, layer, self._keeping, fixed)
 
-    def _chosen(self, model: nn.Module, seen: Attending, windows: list[str]) -> tuple[list[str], list[str]]:
+    def _chosen(
+        self, model: nn.Module, seen: Attending, windows: list[str]
+    ) -> tuple[list[str], list[str]]:
         """The layers that are to attend otherwise, and those that were meant and cannot."""
         able = [*windows, *(seen.able if self.keep is not None else ())]
         if not able:
             raise StepError(_nothing(seen, self.by))
         picked = set(able)
         if self.layers:
-            picked = {layer for pattern in self.layers for layer in _fitting(model, able, seen, pattern)}
+            picked = {
+                layer for pattern in self.layers for layer in _fitting(model, able, seen, pattern)
+            }
         stay = set(_within(able, self._named(model, self.protect)))
-        meant = set(seen.reasons) - {layer for layer in seen.reasons if any(layer.startswith(f"{one}.") for one in windows)}
-        meant &= set(_within(list(seen.reasons), self._named(model, self.layers))) if self.layers else meant
+        meant = set(seen.reasons) - {
+            layer for layer in seen.reasons if any(layer.startswith(f"{one}.") for one in windows)
+        }
+        meant &= (
+            set(_within(list(seen.reasons), self._named(model, self.layers)))
+            if self.layers
+            else meant
+        )
         if not picked - stay:
-            raise StepError("every layer that could attend otherwise is protected; protect fewer, or leave the step out.")
-        return [layer for layer in able if layer in picked - stay], [layer for layer in seen.reasons if layer in meant]
+            raise StepError(
+                "every layer that could attend otherwise is protected; protect fewer, or leave the "
+                "step out."
+            )
+        return [layer for layer in able if layer in picked - stay], [
+            layer for layer in seen.reasons if layer in meant
+        ]
 
     def _named(self, model: nn.Module, patterns: Iterable[str]) -> list[str]:
         names = [name for name, _ in model.named_modules() if name]
-        return [layer for pattern in patterns for layer in matching(names, pattern, what="attention")]
+        return [
+            layer for pattern in patterns for layer in matching(names, pattern, what="attention")
+        ]
 
     def _fuse(self, draft: Draft, layers: list[str]) -> list[str]:
         """Let Swin's blocks attend in one pass: those that are faster so, and answer the same."""
@@ -128,20 +176,29 @@ class Attention(Step):
         done = []
         for layer, found in judged.items():
             if not found.error <= exact(draft.module):
-                draft.notes.append(f"'{layer}' stays: in one pass its answer is {found.error:.1e} away")
+                draft.notes.append(
+                    f"'{layer}' stays: in one pass its answer is {found.error:.1e} away"
+                )
             elif found.is_faster or self.even_if_slower:
                 make_fused(draft.module, layer)
                 done.append(layer)
-                draft.notes.append(f"'{layer}' attends in one pass, {found.error:.1g} away; {found.told} in this block")
+                draft.notes.append(
+                    f"'{layer}' attends in one pass, {found.error:.1g} away; {found.told} in this "
+                    "block"
+                )
             else:
-                draft.notes.append(f"'{layer}' stays: in one pass it is not faster; {found.told} in this block")
+                draft.notes.append(
+                    f"'{layer}' stays: in one pass it is not faster; {found.told} in this block"
+                )
         return done
 
     def _thin_out(self, draft: Draft, seen: Attending, layers: list[str]) -> dict[str, Any]:
         """Let layers attend to a part of the keys: those that are clearly faster so."""
         keeping = self._keeping
         fixed = lists_from_data(draft.module, draft.work, layers, keeping)
-        judged = judge_sparse({layer: seen.calls[layer] for layer in layers}, keeping, fixed, draft.should_stop)
+        judged = judge_sparse(
+            {layer: seen.calls[layer] for layer in layers}, keeping, fixed, draft.should_stop
+        )
         packing = [name for name, module in draft.module.named_modules() if packs_texts(module)]
         done: dict[str, Any] = {}
         for layer, found in judged.items():
@@ -149,35 +206,58 @@ class Attention(Step):
                 lists = fixed[layer]
                 make_sparse(draft.module, layer, keeping, lists)
                 done[layer] = None if lists is None else lists.tolist()
-                draft.notes.append(f"'{layer}' attends to {keeping.label}, {found.error:.2g} away; {found.told} in its attention")
+                draft.notes.append(
+                    f"'{layer}' attends to {keeping.label}, {found.error:.2g} away; {found.told} "
+                    "in its attention"
+                )
             else:
                 draft.notes.append(
-                    f"'{layer}' attends to all keys: {keeping.label} are not clearly faster; {found.told} in its attention"
+                    f"'{layer}' attends to all keys: {keeping.label} are not clearly faster; "
+                    f"{found.told} in its attention"
                 )
         padded = [layer for layer in done if any(call.is_padded for call in seen.calls[layer])]
-        draft.notes += [_unpacked(encoder) for encoder in packing if padded and (not encoder or parts(padded, [encoder]))]
+        draft.notes += [
+            _unpacked(encoder)
+            for encoder in packing
+            if padded and (not encoder or parts(padded, [encoder]))
+        ]
         return done
 
 
 def _unpacked(encoder: str) -> str:
-    """What changes where torch's encoder took the padding out of its texts, and put 0 in its place."""
+    """What changes where torch's encoder took the padding out of its texts, and put 0 in its
+    place.
+    """
     name = f"'{encoder}'" if encoder else "torch's encoder"
-    return f"{name} answered 0 at the padding, and answers something else there now; leave the padding out of what is read"
+    return (
+        f"{name} answered 0 at the padding, and answers something else there now; leave the "
+        "padding out of what is read"
+    )
 
 
 def _within(names: list[str], picked: Iterable[str]) -> list[str]:
-    """Those of some names that were picked, are a part of what was, or hold it as their attention."""
+    """Those of some names that were picked, are a part of what was, or hold it as their
+    attention.
+    """
     whole = list(picked)
-    return list(dict.fromkeys([*parts(names, whole), *(name for name in names if f"{name}.attention" in whole)]))
+    return list(
+        dict.fromkeys(
+            [*parts(names, whole), *(name for name in names if f"{name}.attention" in whole)]
+        )
+    )
 
 
 def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -> list[str]:
     """The layers of a pattern that can attend otherwise; an error where none can."""
-    picked = matching([name for name, _ in model.named_modules() if name], pattern, what="attention")
+    picked = matching(
+        [name for name, _ in model.named_modules() if name], pattern, what="attention"
+    )
     if found := _within(able, picked):
         return found
     if refused := _within(list(seen.reasons), picked):
-        raise StepError(f"'{refused[0]}' cannot attend to a part of its keys: {seen.reasons[refused[0]]}.")
+        raise StepError(
+            f"'{refused[0]}' cannot attend to a part of its keys: {seen.reasons[refused[0]]}."
+        )
     near = f"; the layers that can are {', '.join(able[:3])}{' …' if len(able) > 3 else ''}"
     raise StepError(f"'{picked[0]}' does not attend{near}.")
 
@@ -185,8 +265,17 @@ def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -
 def _nothing(seen: Attending, kind: str) -> str:
     """Why no layer can attend otherwise."""
     if seen.able:
-        return "kind window keeps the nearest blocks of keys here, since there is no Swin in it; say how many with keep."
+        return (
+            "kind window keeps the nearest blocks of keys here, since there is no Swin in it; say "
+            "how many with keep."
+        )
     if seen.reasons:
         layer, reason = next(iter(seen.reasons.items()))
-        return f"none of its {len(seen.reasons)} attentions can go to a part of the keys; '{layer}': {reason}."
-    return "no layer of it calls torch's scaled_dot_product_attention; models of transformers do with attn_implementation='sdpa'."
+        return (
+            f"none of its {len(seen.reasons)} attentions can go to a part of the keys; '{layer}': "
+            f"{reason}."
+        )
+    return (
+        "no layer of it calls torch's scaled_dot_product_attention; models of transformers do with "
+        "attn_implementation='sdpa'."
+    )

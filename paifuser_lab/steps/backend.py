@@ -1,4 +1,6 @@
-"""Choose what runs the model: eager torch, Inductor, ONNX Runtime or OpenVINO, and with how many threads."""
+"""Choose what runs the model: eager torch, Inductor, ONNX Runtime or OpenVINO, and with how many
+threads.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime", "bf16": "openvino"}
 
 
 class Backend(Step):
-    """Let an engine answer in the model's stead; it is called as before, keyword arguments and dict answers included."""
+    """Let an engine answer in the model's stead; it is called as before, keyword arguments and dict
+    answers included.
+    """
 
     kind: ClassVar[str] = "backend"
     tolerance: ClassVar[float | None] = 1e-3
@@ -34,10 +38,13 @@ class Backend(Step):
     )
     freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")
     spin: bool = Field(
-        default=False, description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one"
+        default=False,
+        description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one",
     )
 
-    bf16: bool = Field(default=False, description="openvino: compute in bf16 what is in fp32; not exact any more")
+    bf16: bool = Field(
+        default=False, description="openvino: compute in bf16 what is in fp32; not exact any more"
+    )
 
     @field_validator("name")
     @classmethod
@@ -61,7 +68,13 @@ class Backend(Step):
     @property
     def label(self) -> str:
         chosen = "".join(
-            f" {word}" for word, is_on in (("frozen", self.freeze), ("spinning", self.spin), ("in bf16", self.bf16)) if is_on
+            f" {word}"
+            for word, is_on in (
+                ("frozen", self.freeze),
+                ("spinning", self.spin),
+                ("in bf16", self.bf16),
+            )
+            if is_on
         )
         threads = "" if self.threads is None else f" · {counted(self.threads, 'thread')}"
         return f"{self.name}{chosen}{threads}"
@@ -74,12 +87,17 @@ class Backend(Step):
         """Build the engine on the example inputs."""
         if self.name in ("onnxruntime", "openvino") and (changed := changed_buffers(draft.work)):
             raise StepError(
-                f"the model's forward changes buffer '{changed[0]}', which an exported file would not keep; use eager or inductor."
+                f"the model's forward changes buffer '{changed[0]}', which an exported file would "
+                "not keep; use eager or inductor."
             )
         draft.threads = self.threads or torch.get_num_threads()
         options = {option: True for option in OPTION_OF if getattr(self, option)}
         with running(draft.module):
-            engine = build_engine(self.name, draft.module, draft.work.inputs.clone(), draft.threads, **options)
+            engine = build_engine(
+                self.name, draft.module, draft.work.inputs.clone(), draft.threads, **options
+            )
         draft.engine = engine
-        draft.notes.append(f"answers every call from now on, with {counted(draft.threads, 'thread')}")
+        draft.notes.append(
+            f"answers every call from now on, with {counted(draft.threads, 'thread')}"
+        )
         draft.notes += engine.notes

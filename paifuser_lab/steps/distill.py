@@ -1,4 +1,6 @@
-"""Let a changed model learn from the original: its answers, softened by a temperature, and what its layers do."""
+"""Let a changed model learn from the original: its answers, softened by a temperature, and what its
+layers do.
+"""
 
 from __future__ import annotations
 
@@ -38,42 +40,61 @@ Layers = list[str] | Literal["auto"]
 class Distill(TrainingStep):
     """Train a pruned, folded or otherwise changed model to answer as the original does.
 
-    The original runs in eval mode; its answers to train data in a list are kept in memory while they are small, others are taken
-    anew each epoch.
+    The original runs in eval mode; its answers to train data in a list are kept in memory while
+    they are small, others are taken anew each epoch.
     """
 
     kind: ClassVar[str] = "distill"
-    temperature: float = Field(default=4.0, gt=0, description="the higher, the more the unlikely classes count")
-    hard: float = Field(
-        default=0.5, ge=0, le=1, description="weight of the workload's own loss; the original's answers have the rest"
+    temperature: float = Field(
+        default=4.0, gt=0, description="the higher, the more the unlikely classes count"
     )
-    answers: Answers = Field(default="auto", description="whether answers are scores of classes, or values")
+    hard: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="weight of the workload's own loss; the original's answers have the rest",
+    )
+    answers: Answers = Field(
+        default="auto", description="whether answers are scores of classes, or values"
+    )
     features: Layers = Field(
-        default=[], description="patterns of layers that answer as the original's do; auto: the end of each stage"
+        default=[],
+        description="patterns of layers that answer as the original's do; auto: the end of each stage",
     )
     feature_weight: float = Field(default=1.0, gt=0)
-    attention: Layers = Field(default=[], description="patterns of layers whose answers are large where the original's are")
+    attention: Layers = Field(
+        default=[],
+        description="patterns of layers whose answers are large where the original's are",
+    )
     attention_weight: float = Field(default=1.0, gt=0)
     blend: bool = Field(
-        default=False, description="learn from examples blended with each other, which the original is asked about anew"
+        default=False,
+        description="learn from examples blended with each other, which the original is asked about anew",
     )
 
     def apply(self, draft: Draft) -> None:
         """Find what can be compared, then train."""
         check_trainable(draft.module, self.kind)
         batches = self.batches(draft)
-        features, attention = (self._layers(draft, asked) for asked in (self.features, self.attention))
+        features, attention = (
+            self._layers(draft, asked) for asked in (self.features, self.attention)
+        )
         teacher = Teacher(draft.work.model, list(dict.fromkeys([*features, *attention])))
         first = teacher.teach(batches.first())
         with running(draft.module), answers_of(draft.module, teacher.layers) as own:
             answer = first.inputs.clone()(draft.module)
         _check(draft.module, own, first.target.layers, features, attention)
         kinds = kinds_of(answer, first.target.target, self.answers)
-        projections = Projections(draft.module, {layer: own[layer] for layer in features}, first.target.layers, self.seed)
+        projections = Projections(
+            draft.module, {layer: own[layer] for layer in features}, first.target.layers, self.seed
+        )
         loss = draft.work.loss if self.hard and first.target.target is not None else None
         objective = _Objective(self, kinds, projections, features, attention, loss, teacher)
         if self.blend and not any(map(is_blendable, first.inputs.tensors)):
-            raise StepError("its inputs are whole numbers or single examples, which cannot be blended; leave `blend` out.")
+            raise StepError(
+                "its inputs are whole numbers or single examples, which cannot be blended; leave "
+                "`blend` out."
+            )
         lessons = batches if self.blend else batches.mapped(teacher.teach)
         self.train(draft, objective, lessons, extra=projections if len(projections) else None)
         draft.notes += _told(objective, teacher)
@@ -84,13 +105,20 @@ class Distill(TrainingStep):
         names = [name for name, _ in draft.work.model.named_modules() if name and name in own]
         if asked == "auto":
             return self._stages(draft, own)
-        return list(dict.fromkeys(layer for pattern in asked for layer in matching(names, pattern, what=self.kind)))
+        return list(
+            dict.fromkeys(
+                layer for pattern in asked for layer in matching(names, pattern, what=self.kind)
+            )
+        )
 
     def _stages(self, draft: Draft, own: Collection[str]) -> list[str]:
         """The ends of the original's stages; an error where it has none."""
         if found := [name for name in stages(draft.work.model, draft.work.inputs) if name in own]:
             return found
-        raise StepError("auto finds no stage, as no layer answers with channels at several places; name layers, or leave it out.")
+        raise StepError(
+            "auto finds no stage, as no layer answers with channels at several places; name "
+            "layers, or leave it out."
+        )
 
 
 @dataclass(frozen=True)
@@ -106,53 +134,82 @@ class _Objective:
     teacher: Teacher
 
     def __call__(self, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
-        """The distance of the answer to a batch; `target` is a lesson, or the labels where examples are blended."""
+        """The distance of the answer to a batch; `target` is a lesson, or the labels where examples
+        are blended.
+        """
         if not self.step.blend:
             return self._distance(model, inputs, target, self.loss)
-        if not any(map(is_blendable, inputs.tensors)):  # the last batch of a loader may hold a single example
+        if not any(
+            map(is_blendable, inputs.tensors)
+        ):  # the last batch of a loader may hold a single example
             return self._distance(model, inputs, self.teacher.lesson(inputs, target), self.loss)
         blend = blend_of(inputs)
         blended = blend(inputs)
         loss = None if self.loss is None else partial(blend.loss, self.loss)
         return self._distance(model, blended, self.teacher.lesson(blended, target), loss)
 
-    def _distance(self, model: nn.Module, inputs: Inputs, lesson: Lesson, loss: Loss | None) -> Tensor:
+    def _distance(
+        self, model: nn.Module, inputs: Inputs, lesson: Lesson, loss: Loss | None
+    ) -> Tensor:
         with answers_of(model, [*self.features, *self.attention]) as own:
             answer = inputs(model)
         total = distance(answer, lesson.answers, self.kinds, self.step.temperature)
         if loss is not None:
             total = self.step.hard * loss(answer, lesson.target) + (1 - self.step.hard) * total
         if self.features:
-            total = total + self.step.feature_weight * feature_distance(self.projections, own, lesson.layers, self.features)
+            total = total + self.step.feature_weight * feature_distance(
+                self.projections, own, lesson.layers, self.features
+            )
         if self.attention:
-            total = total + self.step.attention_weight * attention_distance(own, lesson.layers, self.attention)
+            total = total + self.step.attention_weight * attention_distance(
+                own, lesson.layers, self.attention
+            )
         return total
 
 
 def _check(
-    model: nn.Module, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], features: Sequence[str], attention: Sequence[str]
+    model: nn.Module,
+    own: Mapping[str, Tensor],
+    taught: Mapping[str, Tensor],
+    features: Sequence[str],
+    attention: Sequence[str],
 ) -> None:
     """Every layer that is compared answers in both models, with as many places."""
     for layer in (*features, *attention):
         if layer not in own or layer not in taught:
-            raise StepError(f"{describe(model, layer)} answers with no floating-point tensor; leave it out.")
+            raise StepError(
+                f"{describe(model, layer)} answers with no floating-point tensor; leave it out."
+            )
         differing(model, layer, own[layer], taught[layer])
     for layer in attention:
         if own[layer].ndim < 3:
-            raise StepError(f"{describe(model, layer)} answers with channels alone, at no places; leave it out of attention.")
+            raise StepError(
+                f"{describe(model, layer)} answers with channels alone, at no places; leave it out "
+                "of attention."
+            )
 
 
 def _told(objective: _Objective, teacher: Teacher) -> list[str]:
     """What was compared, and with what."""
-    kinds = {path.lstrip(".") or "its answers": dimension for path, dimension in objective.kinds.items()}
-    matched = [f"{path} as {'values' if dimension is None else 'classes'}" for path, dimension in kinds.items()]
+    kinds = {
+        path.lstrip(".") or "its answers": dimension for path, dimension in objective.kinds.items()
+    }
+    matched = [
+        f"{path} as {'values' if dimension is None else 'classes'}"
+        for path, dimension in kinds.items()
+    ]
     for what, layers in (("features", objective.features), ("attention", objective.attention)):
         matched += [f"{what} of {', '.join(layers)}"] if layers else []
     notes = [f"learned from the original: {'; '.join(matched)}"]
     if objective.step.blend:
-        notes.append("each batch was blended with itself in another order, and the original asked anew")
+        notes.append(
+            "each batch was blended with itself in another order, and the original asked anew"
+        )
     if objective.loss is None:
-        notes.append("learned from the original alone" + (", as there are no labels or no loss" if objective.step.hard else ""))
+        notes.append(
+            "learned from the original alone"
+            + (", as there are no labels or no loss" if objective.step.hard else "")
+        )
     if teacher.kept and not objective.step.blend:
         notes.append(f"the original's answers to {teacher.kept} of the batches were kept in memory")
     return notes

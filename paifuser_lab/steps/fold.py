@@ -1,4 +1,6 @@
-"""Fold batch-norm into the convolution or linear layer before it: the same answer with one operator fewer."""
+"""Fold batch-norm into the convolution or linear layer before it: the same answer with one operator
+fewer.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Fold(Step):
         draft.remembered = {"pairs": [list(pair) for pair in plan.pairs]}
         none = "no batch-norm could be folded" if plan.kept else "no batch-norm to fold"
         draft.notes.append(f"folded {len(plan.pairs)} batch-norm layers" if plan.pairs else none)
-        draft.notes += [f"batch-norm '{norm}' stays: {reason}" for norm, reason in plan.kept.items()]
+        draft.notes += [
+            f"batch-norm '{norm}' stays: {reason}" for norm, reason in plan.kept.items()
+        ]
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Fold the same pairs."""

@@ -1,4 +1,6 @@
-"""Run layers as one with what follows them: a sum, an activation. On a CPU their weights are packed for the processor, too."""
+"""Run layers as one with what follows them: a sum, an activation. On a CPU their weights are packed
+for the processor, too.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,28 @@ from .step import Draft, Step, matching
 
 
 class Fuse(Step):
-    """Run every layer as one with what follows it where that is quicker here; a place is named by its layer.
+    """Run every layer as one with what follows it where that is quicker here; a place is named by
+    its layer.
 
-    Each place is tried on what it is given in the example run, timed both ways and compared with the layers apart. Places switched
-    off stay apart; those switched on run as one even where that is slower. Training, compiling and exporting see the layers apart.
+    Each place is tried on what it is given in the example run, timed both ways and compared with
+    the layers apart. Places switched off stay apart; those switched on run as one even where that
+    is slower. Training, compiling and exporting see the layers apart.
 
-    Several such steps act as one. A later step does what it does alone and keeps what the earlier ones fused and switched, but for
-    what it names itself: its `off` takes apart what they fused, its `on` and the patterns of its `layers` lift their `off`.
+    Several such steps act as one. A later step does what it does alone and keeps what the earlier
+    ones fused and switched, but for what it names itself: its `off` takes apart what they fused,
+    its `on` and the patterns of its `layers` lift their `off`.
     """
 
     kind: ClassVar[str] = "fuse"
     tolerance: ClassVar[float | None] = 1e-4
     is_late: ClassVar[bool] = True
-    layers: list[str] = Field(default=["*"], description="patterns of the layers that name the places")
+    layers: list[str] = Field(
+        default=["*"], description="patterns of the layers that name the places"
+    )
     off: list[str] = Field(default=[], description="patterns of places that stay apart")
-    on: list[str] = Field(default=[], description="patterns of places that run as one even where that is slower")
+    on: list[str] = Field(
+        default=[], description="patterns of places that run as one even where that is slower"
+    )
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Fuse:
@@ -42,7 +51,9 @@ class Fuse(Step):
         return f"fuse · {len(self.off)} off" if self.off else "fuse"
 
     def joined(self, newer: Self) -> Self | None:
-        """Both as one step, the newer switches over the older ones; None where patterns cannot say that."""
+        """Both as one step, the newer switches over the older ones; None where patterns cannot say
+        that.
+        """
         lifting = [*newer.on, *_named(newer.layers)]
         off = [one for one in self.off if one not in lifting]
         if any(_may_overlap(one, other) for one in off for other in lifting):
@@ -60,7 +71,9 @@ class Fuse(Step):
         draft.remembered = done.remembered
         draft.notes += [done.fusions.summary.rstrip("."), *done.fusions.notes]
         if packed := packed_bytes(draft.module):
-            draft.notes.append(f"weights packed for the processor take {readable_bytes(packed)} beside the weights")
+            draft.notes.append(
+                f"weights packed for the processor take {readable_bytes(packed)} beside the weights"
+            )
         if done.folded:
             draft.notes.append(f"folded {counted(len(done.folded), 'batch-norm layer')}")
         apart = defaultdict(list)
@@ -85,7 +98,11 @@ def _merged(older: list[str], newer: list[str]) -> list[str]:
 
 def _may_overlap(one: str, other: str) -> bool:
     """Whether one place may fit both patterns."""
-    return fnmatchcase(one, other) or fnmatchcase(other, one) or all(set("*?[") & set(pattern) for pattern in (one, other))
+    return (
+        fnmatchcase(one, other)
+        or fnmatchcase(other, one)
+        or all(set("*?[") & set(pattern) for pattern in (one, other))
+    )
 
 
 def _choice_of(steps: Iterable[Step]) -> Choice:
@@ -105,7 +122,11 @@ def _choice_of(steps: Iterable[Step]) -> Choice:
             on = (on | newly_on) - newly_off
         return wanted, off, on
 
-    return Choice(lambda places: picked(places)[0], lambda places: picked(places)[1], lambda places: picked(places)[2])
+    return Choice(
+        lambda places: picked(places)[0],
+        lambda places: picked(places)[1],
+        lambda places: picked(places)[2],
+    )
 
 
 def _apart(places: list[str], reason: str) -> str:
@@ -117,4 +138,8 @@ def _apart(places: list[str], reason: str) -> str:
 
 def _picked(patterns: list[str], places: list[str]) -> set[str]:
     """The places that patterns pick; '*' may pick none."""
-    return {one for pattern in patterns for one in (places if pattern == "*" else matching(places, pattern, what="fuse"))}
+    return {
+        one
+        for pattern in patterns
+        for one in (places if pattern == "*" else matching(places, pattern, what="fuse"))
+    }

@@ -32,7 +32,9 @@ class Layout(Step):
         draft.module.register_forward_pre_hook(_images_channels_last, with_kwargs=True)
         images = sum(tensor.ndim == 4 for tensor in draft.work.inputs.tensors)
         draft.notes.append(
-            "weights and inputs are channels-last" if images else "no image among the inputs: only weights are channels-last"
+            "weights and inputs are channels-last"
+            if images
+            else "no image among the inputs: only weights are channels-last"
         )
 
 

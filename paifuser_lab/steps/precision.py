@@ -30,32 +30,46 @@ from ..quantization import (
 from ..quantization.float_formats import convert
 from .step import Draft, Step, matching, parts
 
-Name = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"]
+Name = Literal[
+    "fp32", "bf16", "fp16", "amp-bf16", "amp-fp16", "int8", "fp8", "int8-weights", "int4-weights"
+]
 CONVERTED = (*FLOATS, *AUTOCAST)
 
 
 class Precision(Step):
-    """Run the model in one number format, and the layers that match a pattern in another; later patterns win.
+    """Run the model in one number format, and the layers that match a pattern in another; later
+    patterns win.
 
-    The model's inputs and answers keep the type they had: they are converted at its door. In int8 a layer rounds what it is given
-    too, to ranges found on data; values stay int8 between such layers. `int8-weights` and `int4-weights` round weights alone. On a
-    CPU a linear layer multiplies few rows by the stored integers, which is fast and in bf16; every other call makes the weights anew.
-    In fp8 linear layers multiply floating-point numbers of eight bits. Under `amp-bf16` and `amp-fp16` weights stay, and each
-    operator has the format that suits it, as under torch.autocast.
+    The model's inputs and answers keep the type they had: they are converted at its door. In int8 a
+    layer rounds what it is given too, to ranges found on data; values stay int8 between such
+    layers. `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer
+    multiplies few rows by the stored integers, which is fast and in bf16; every other call makes
+    the weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
+    `amp-bf16` and `amp-fp16` weights stay, and each operator has the format that suits it, as under
+    torch.autocast.
     """
 
     kind: ClassVar[str] = "precision"
     default: Name | None = None
-    layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → number format")
-    calibration: How = Field(
-        default="min-max", description="how int8 finds the range of a layer's input: min-max, percentile or mse"
+    layers: dict[str, Name] = Field(
+        default={}, description="pattern of dotted paths → number format"
     )
-    batches: int = Field(default=4, ge=1, description="batches of data that int8 finds ranges on, and compensation works on")
+    calibration: How = Field(
+        default="min-max",
+        description="how int8 finds the range of a layer's input: min-max, percentile or mse",
+    )
+    batches: int = Field(
+        default=4,
+        ge=1,
+        description="batches of data that int8 finds ranges on, and compensation works on",
+    )
     sums: Literal["numbers", "int8"] = Field(
-        default="numbers", description="how sums and concatenations between int8 layers are computed; int8 is for exporting"
+        default="numbers",
+        description="how sums and concatenations between int8 layers are computed; int8 is for exporting",
     )
     compensate: list[Technique] = Field(
-        default=[], description="what makes up for the error of rounding: any of equalise, smooth, rounding and bias"
+        default=[],
+        description="what makes up for the error of rounding: any of equalise, smooth, rounding and bias",
     )
 
     @model_validator(mode="after")
@@ -68,16 +82,24 @@ class Precision(Step):
     def label(self) -> str:
         named = ", ".join(f"{pattern}: {name}" for pattern, name in self.layers.items())
         sums = "sums in int8" if self.sums == "int8" else ""
-        return " + ".join((" · ".join(part for part in (self.default, named, sums) if part), *self.compensate))
+        return " + ".join(
+            (" · ".join(part for part in (self.default, named, sums) if part), *self.compensate)
+        )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer default, and the newer choice for each pattern; one that comes again counts as the last."""
-        kept = {pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers}
+        """The newer default, and the newer choice for each pattern; one that comes again counts as
+        the last.
+        """
+        kept = {
+            pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
+        }
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Put layers of whole numbers in place, then convert the rest, with a conversion at the door of every region that changes."""
+        """Put layers of whole numbers in place, then convert the rest, with a conversion at the
+        door of every region that changes.
+        """
         chosen = self._chosen(draft.module)
         if not chosen and self.default not in CONVERTED:
             raise StepError(nothing_to_round(draft.module, self.kind))
@@ -87,15 +109,26 @@ class Precision(Step):
             draft.notes += notes
             calibration = Calibration(self.calibration, self.batches)
             norms = norms_of(draft.module)
-            draft.notes += place(draft.work, draft.module, layers, calibration, self.compensate, sums=self.sums == "int8")
+            draft.notes += place(
+                draft.work,
+                draft.module,
+                layers,
+                calibration,
+                self.compensate,
+                sums=self.sums == "int8",
+            )
             draft.notes += int4_notes(draft.work, draft.module, layers)
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         elif self.compensate:
             draft.notes.append("no layer is in whole numbers, so there is nothing to make up for")
-        self._convert_floats(draft, {layer: name for layer, name in chosen.items() if layer not in whole})
+        self._convert_floats(
+            draft, {layer: name for layer, name in chosen.items() if layer not in whole}
+        )
 
     def apply_unseen(self, draft: Draft) -> None:
-        """As `apply`, for a model of which no inputs are known: it is not run, and formats that need data are refused."""
+        """As `apply`, for a model of which no inputs are known: it is not run, and formats that
+        need data are refused.
+        """
         chosen = self._chosen(draft.module)
         whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
         if not whole and self.default not in CONVERTED:
@@ -105,22 +138,32 @@ class Precision(Step):
             norms = norms_of(draft.module)
             draft.notes += [*notes, *place_weights(draft.module, layers)]
             draft.remembered = remembered_of(draft.module, set(layers), norms)
-        self._convert_floats(draft, {layer: name for layer, name in chosen.items() if layer not in whole})
+        self._convert_floats(
+            draft, {layer: name for layer, name in chosen.items() if layer not in whole}
+        )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Put the same layers of whole numbers in place, and convert the rest."""
         chosen = self._chosen(draft.module)
         if remembered:
             place_again(draft.module, remembered)
-        self._convert_floats(draft, {layer: name for layer, name in chosen.items() if name in CONVERTED})
+        self._convert_floats(
+            draft, {layer: name for layer, name in chosen.items() if name in CONVERTED}
+        )
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
-        """The format of each layer with weights that the default or a pattern picks, itself or a part of it."""
+        """The format of each layer with weights that the default or a pattern picks, itself or a
+        part of it.
+        """
         names = [name for name, _ in model.named_modules() if name]
         owners = [name for name in names if _has_own_floats(model.get_submodule(name))]
-        chosen: dict[str, str] = {name: self.default for name in owners if self.default and self.default not in CONVERTED}
+        chosen: dict[str, str] = {
+            name: self.default for name in owners if self.default and self.default not in CONVERTED
+        }
         for pattern, precision in self.layers.items():
-            chosen |= dict.fromkeys(parts(owners, matching(names, pattern, what="precision")), precision)
+            chosen |= dict.fromkeys(
+                parts(owners, matching(names, pattern, what="precision")), precision
+            )
         return chosen
 
     def _convert_floats(self, draft: Draft, chosen: dict[str, str]) -> None:
@@ -130,44 +173,75 @@ class Precision(Step):
         regions = list(_regions(draft.module, "", chosen, surrounding))
         parts_apart = {layer: draft.module.get_submodule(layer) for layer, _ in regions}
         if surrounding != original:
-            convert(draft.module, inside=surrounding, outside=original, original=original, apart=parts_apart.values())
+            convert(
+                draft.module,
+                inside=surrounding,
+                outside=original,
+                original=original,
+                apart=parts_apart.values(),
+            )
         for layer, inside in regions:
             convert(parts_apart[layer], inside=inside, outside=surrounding, original=original)
         if surrounding == self.default or chosen:
-            whole = f"the whole model in {surrounding}" if surrounding == self.default else f"the model in {original}"
-            draft.notes.append(whole + (f", {len(chosen)} layers chosen apart in {len(regions)} regions" if chosen else ""))
+            whole = (
+                f"the whole model in {surrounding}"
+                if surrounding == self.default
+                else f"the model in {original}"
+            )
+            draft.notes.append(
+                whole
+                + (
+                    f", {len(chosen)} layers chosen apart in {len(regions)} regions"
+                    if chosen
+                    else ""
+                )
+            )
 
 
-def _check_shared(model: nn.Module, chosen: dict[str, str], surrounding: str, original: str) -> None:
-    """A weight is stored once: layers that share it cannot have it in two formats (under autocast it stays as it was)."""
+def _check_shared(
+    model: nn.Module, chosen: dict[str, str], surrounding: str, original: str
+) -> None:
+    """A weight is stored once: layers that share it cannot have it in two formats (under autocast
+    it stays as it was).
+    """
     names = {layer: chosen.get(layer, surrounding) for layer, _ in model.named_modules()}
     stored = {layer: original if name in AUTOCAST else name for layer, name in names.items()}
     for first, *others in sharers(model).values():
         for other in others:
             if stored[other] != stored[first]:
                 raise StepError(
-                    f"layers '{first}' and '{other}' share a weight, which would be in {stored[first]} and {stored[other]}; "
+                    f"layers '{first}' and '{other}' share a weight, which would be in "
+                    f"{stored[first]} and {stored[other]}; "
                     f"choose one format for both."
                 )
 
 
 def _format_of(module: nn.Module) -> str:
     """The format that most of the model is in, by its first weight."""
-    first = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
+    first = next(
+        (tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()),
+        torch.float32,
+    )
     for name, dtype in FLOATS.items():
         if dtype == first:
             return name
-    raise RecipeError(f"precision: the weights are {first}; the step converts between {', '.join(FLOATS)}.")
+    raise RecipeError(
+        f"precision: the weights are {first}; the step converts between {', '.join(FLOATS)}."
+    )
 
 
-def _regions(module: nn.Module, name: str, chosen: dict[str, str], surrounding: str) -> Iterator[tuple[str, str]]:
+def _regions(
+    module: nn.Module, name: str, chosen: dict[str, str], surrounding: str
+) -> Iterator[tuple[str, str]]:
     """The largest parts of the model that are in one format other than that around them.
 
     A layer whose parts differ is walked into; weights of its own keep the format around it.
     """
     prefix = f"{name}." if name else ""
     inner = {
-        chosen.get(prefix + path if path else name, surrounding) for path, part in module.named_modules() if _has_own_floats(part)
+        chosen.get(prefix + path if path else name, surrounding)
+        for path, part in module.named_modules()
+        if _has_own_floats(part)
     }
     if inner == {surrounding} or not inner:
         return

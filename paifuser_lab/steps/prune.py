@@ -1,4 +1,6 @@
-"""Remove channels, heads and features that matter least; what is left answers as if they were zero."""
+"""Remove channels, heads and features that matter least; what is left answers as if they were
+zero.
+"""
 
 from __future__ import annotations
 
@@ -33,26 +35,35 @@ ROUND_TO = 8
 class Prune(Step):
     """Make layers narrower: of each group of channels that go together, those that matter least go.
 
-    Every cut is compared with the model with zeros in place of what was cut; one that differs is left out, and the notes say why.
-    Only then the layers that are left are brought to answer as before the cut, where there is data for that; `repair: []` leaves them.
+    Every cut is compared with the model with zeros in place of what was cut; one that differs is
+    left out, and the notes say why. Only then the layers that are left are brought to answer as
+    before the cut, where there is data for that; `repair: []` leaves them.
     """
 
     kind: ClassVar[str] = "prune"
-    ratio: Ratio | None = Field(default=None, description="the share of channels to remove where `layers` says no other")
+    ratio: Ratio | None = Field(
+        default=None, description="the share of channels to remove where `layers` says no other"
+    )
     to: dict[Goal, Ratio] | None = Field(
         default=None,
         min_length=1,
         max_length=1,
         description="instead of a ratio, the share of the original's parameters, flops or latency that is to be left, such as latency: 0.5",
     )
-    importance: Importance | None = Field(default=None, description="taylor where there is a loss and data, else magnitude")
-    layers: dict[str, Ratio] = Field(default={}, description="pattern of dotted paths → another ratio; later patterns win")
+    importance: Importance | None = Field(
+        default=None, description="taylor where there is a loss and data, else magnitude"
+    )
+    layers: dict[str, Ratio] = Field(
+        default={}, description="pattern of dotted paths → another ratio; later patterns win"
+    )
     protect: list[str] = Field(default=[], description="patterns of layers that keep every channel")
     limits: dict[str, Kept] = Field(
-        default={}, description="pattern of dotted paths → the least share to keep of the original's channels; later patterns win"
+        default={},
+        description="pattern of dotted paths → the least share to keep of the original's channels; later patterns win",
     )
     scope: Literal["uniform", "global"] = Field(
-        default="uniform", description="how a ratio is meant: the same share of each group, or the least of all"
+        default="uniform",
+        description="how a ratio is meant: the same share of each group, or the least of all",
     )
     round_to: int | None = Field(
         default=None,
@@ -62,7 +73,8 @@ class Prune(Step):
     )
     seed: int = Field(default=0, ge=0, description="what random importance draws from")
     repair: list[Repair] | None = Field(
-        default=None, description="what makes up for the cut, least-squares or batch-norm; both where there is train data"
+        default=None,
+        description="what makes up for the cut, least-squares or batch-norm; both where there is train data",
     )
 
     @model_validator(mode="after")
@@ -72,19 +84,31 @@ class Prune(Step):
         if self.ratio is not None and self.to is not None:
             raise ValueError("give a ratio or a target with `to`, not both")
         if self.to is not None and self.scope != "uniform":
-            raise ValueError("scope is for a ratio; a target chooses by importance and by what is saved")
+            raise ValueError(
+                "scope is for a ratio; a target chooses by importance and by what is saved"
+            )
         return self
 
     @property
     def label(self) -> str:
         how = "" if self.importance is None else f" by {self.importance}"
         named = [f"{pattern}: {readable_share(ratio)}" for pattern, ratio in self.layers.items()]
-        targets = [f"to {readable_share(share)} of the {goal}" for goal, share in (self.to or {}).items()]
-        return "prune " + ", ".join([*([readable_share(self.ratio)] if self.ratio else []), *targets, *named]) + how
+        targets = [
+            f"to {readable_share(share)} of the {goal}" for goal, share in (self.to or {}).items()
+        ]
+        return (
+            "prune "
+            + ", ".join([*([readable_share(self.ratio)] if self.ratio else []), *targets, *named])
+            + how
+        )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer ratio or target, and the newer ratio for each pattern; one that comes again counts as the last."""
-        kept = {pattern: ratio for pattern, ratio in self.layers.items() if pattern not in newer.layers}
+        """The newer ratio or target, and the newer ratio for each pattern; one that comes again
+        counts as the last.
+        """
+        kept = {
+            pattern: ratio for pattern, ratio in self.layers.items() if pattern not in newer.layers
+        }
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
         if newer.ratio is not None or newer.to is not None:
             changed |= {"ratio": newer.ratio, "to": newer.to, "scope": newer.scope}
@@ -97,27 +121,37 @@ class Prune(Step):
         shares = self._shares(draft.module, structure)
         wanted, proven, target = self._proven(draft, structure, shares)
         if not proven.accepted:
-            raise StepError(f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}.")
+            raise StepError(
+                f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}."
+            )
         removed = {unit for index in proven.accepted for unit in wanted[index]}
         repairs = chosen_repairs(self.repair, draft.work)
         whole = copy.deepcopy(draft.module) if repairs else draft.module
         draft.remembered = cut_and_tell(draft.module, structure, removed, proven.left_alone)
         importance = self.importance or default_importance(draft.work)
-        draft.notes += _told(structure, wanted, proven, importance, before, _weight_count(draft.module))
+        draft.notes += _told(
+            structure, wanted, proven, importance, before, _weight_count(draft.module)
+        )
         if repairs:
             lost = lost_layers(whole, draft.module, structure, removed)
             draft.notes += mend(draft.work, whole, draft.module, lost, repairs)
         if target is not None:
-            draft.notes += told(draft.work, draft.module, structure, removed, target, count=draft.threads)
+            draft.notes += told(
+                draft.work, draft.module, structure, removed, target, count=draft.threads
+            )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Take the same places from the same weights."""
         cut_again(draft.module, remembered)
 
     def _shares(self, model: nn.Module, structure: Structure) -> dict[int, float | None]:
-        """For each group that can lose units the share that it was given by name; None where it was not."""
+        """For each group that can lose units the share that it was given by name; None where it was
+        not.
+        """
         names = [name for name, _ in model.named_modules()]
-        protected = {layer for pattern in self.protect for layer in matching(names, pattern, what="prune")}
+        protected = {
+            layer for pattern in self.protect for layer in matching(names, pattern, what="prune")
+        }
         shares: dict[int, float | None] = {
             index: None
             for index, group in enumerate(structure.groups)
@@ -131,15 +165,22 @@ class Prune(Step):
             shares |= dict.fromkeys(chosen, 1 - ratio)
         return shares
 
-    def _proven(self, draft: Draft, structure: Structure, shares: dict[int, float | None]) -> tuple[Wanted, Proven, Aimed | None]:
-        """The units to remove of each group, those that were proven, and the target; others make up for what is refused on the way to it."""
+    def _proven(
+        self, draft: Draft, structure: Structure, shares: dict[int, float | None]
+    ) -> tuple[Wanted, Proven, Aimed | None]:
+        """The units to remove of each group, those that were proven, and the target; others make up
+        for what is refused on the way to it.
+        """
         importance = self.importance or default_importance(draft.work)
         with running(draft.module):
             scores = unit_scores(draft.work, draft.module, structure, importance, self.seed)
         refused: dict[int, str] = {}
         while True:
             kept, target = self._kept(draft, structure, shares, scores)
-            wanted = {index: least(structure, index, scores[index], units) for index, units in kept.items()}
+            wanted = {
+                index: least(structure, index, scores[index], units)
+                for index, units in kept.items()
+            }
             proven = prove(draft.module, draft.work.inputs, structure, wanted)
             is_done = target is None or not proven.refused
             refused |= proven.refused
@@ -149,38 +190,75 @@ class Prune(Step):
             shares = {index: share for index, share in shares.items() if index not in refused}
 
     def _kept(
-        self, draft: Draft, structure: Structure, shares: dict[int, float | None], scores: list[Scores]
+        self,
+        draft: Draft,
+        structure: Structure,
+        shares: dict[int, float | None],
+        scores: list[Scores],
     ) -> tuple[dict[int, int], Aimed | None]:
-        """How many units each group keeps that loses some; where only layers are named, the others keep theirs."""
+        """How many units each group keeps that loses some; where only layers are named, the others
+        keep theirs.
+        """
         groups, free = structure.groups, [index for index, share in shares.items() if share is None]
-        kept = {index: kept_units(groups[index], share, 1) for index, share in shares.items() if share is not None}
+        kept = {
+            index: kept_units(groups[index], share, 1)
+            for index, share in shares.items()
+            if share is not None
+        }
         target = None
         if self.to is not None:
             ((goal, share),) = self.to.items()
             limits = self._limits(draft.module, structure, free, LEAST_KEPT)
-            ways = Ways(kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to)
-            target = aimed(draft.work, draft.module, structure, scores, Aim(goal, share), ways, count=draft.threads)
+            ways = Ways(
+                kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to
+            )
+            target = aimed(
+                draft.work,
+                draft.module,
+                structure,
+                scores,
+                Aim(goal, share),
+                ways,
+                count=draft.threads,
+            )
             kept = target.kept
         elif self.ratio is not None:
             common = self._common(structure, free, scores)
-            fewest = fewest_units(draft.work, draft.module, structure, self._limits(draft.module, structure, free, 0.0))
+            fewest = fewest_units(
+                draft.work,
+                draft.module,
+                structure,
+                self._limits(draft.module, structure, free, 0.0),
+            )
             for index in free:
                 wished = kept_units(groups[index], common[index], self.round_to or ROUND_TO)
                 kept[index] = max(wished, min(fewest[index], groups[index].width))
-        return {index: units for index, units in kept.items() if units < groups[index].width}, target
+        return {
+            index: units for index, units in kept.items() if units < groups[index].width
+        }, target
 
-    def _limits(self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float) -> dict[int, float]:
+    def _limits(
+        self, model: nn.Module, structure: Structure, groups: Iterable[int], least_share: float
+    ) -> dict[int, float]:
         """The least share of each group that is to be kept."""
         names = [name for name, _ in model.named_modules()]
         limits = dict.fromkeys(groups, least_share)
         for pattern, share in self.limits.items():
             picked = set(matching(names, pattern, what="prune"))
-            limits |= {index: share for index in limits if picked & set(structure.groups[index].layers)}
+            limits |= {
+                index: share for index in limits if picked & set(structure.groups[index].layers)
+            }
         return limits
 
-    def _common(self, structure: Structure, groups: list[int], scores: list[Scores]) -> dict[int, float]:
+    def _common(
+        self, structure: Structure, groups: list[int], scores: list[Scores]
+    ) -> dict[int, float]:
         ratio = self.ratio or 0.0
-        return shares_by_score(structure, groups, scores, ratio) if self.scope == "global" else dict.fromkeys(groups, 1 - ratio)
+        return (
+            shares_by_score(structure, groups, scores, ratio)
+            if self.scope == "global"
+            else dict.fromkeys(groups, 1 - ratio)
+        )
 
 
 def _cannot(model: nn.Module, structure: Structure, picked: list[str], protected: set[str]) -> str:
@@ -188,12 +266,13 @@ def _cannot(model: nn.Module, structure: Structure, picked: list[str], protected
     layer = picked[0]
     for group in structure.groups:
         if found := set(group.layers) & set(picked):
-            layer, reason = sorted(found)[0], group.pinned or ("it is protected" if found & protected else "")
+            layer, reason = (
+                sorted(found)[0],
+                group.pinned or ("it is protected" if found & protected else ""),
+            )
             return f"{describe(model, layer)} cannot lose a channel: {reason or 'it goes with a protected one'}."
     if isinstance(found_layer := model.get_submodule(layer), QuantizedLayer):
-        return (
-            f"{describe(model, layer)} cannot lose a channel: it is in {found_layer.format}; put 'prune' before what rounds it."
-        )
+        return f"{describe(model, layer)} cannot lose a channel: it is in {found_layer.format}; put 'prune' before what rounds it."
     return f"{describe(model, layer)} cannot lose a channel: it makes none."
 
 
@@ -208,13 +287,23 @@ def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     return f"'{group.name}': {group.pinned or 'it is protected'}"
 
 
-def _told(structure: Structure, wanted: Wanted, proven: Proven, importance: Importance, before: int, after: int) -> list[str]:
+def _told(
+    structure: Structure,
+    wanted: Wanted,
+    proven: Proven,
+    importance: Importance,
+    before: int,
+    after: int,
+) -> list[str]:
     """What was removed, by which scores, and what stays for what reason."""
     groups = structure.groups
     gone = sum(len(wanted[index]) * groups[index].unit for index in proven.accepted)
     of = sum(group.channels for group in groups if group.pinned is None)
     went = f"removed {gone} of {counted(of, 'channel')} that can go, in {counted(len(proven.accepted), 'group')}"
-    notes = [f"{went}; {after:,} of {before:,} weights are left", f"channels are chosen by {described(importance)}"]
+    notes = [
+        f"{went}; {after:,} of {before:,} weights are left",
+        f"channels are chosen by {described(importance)}",
+    ]
     reasons: dict[str, list[ChannelGroup]] = defaultdict(list)
     for index, reason in proven.refused.items():
         reasons[reason].append(groups[index])

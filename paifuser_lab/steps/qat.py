@@ -1,4 +1,6 @@
-"""Quantization-aware training: layers learn while they are rounded, and end as the layers of whole numbers that `precision` makes."""
+"""Quantization-aware training: layers learn while they are rounded, and end as the layers of whole
+numbers that `precision` makes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ..errors import StepError
-from ..quantization import Calibration, How, int4_notes, norms_of, nothing_to_round, place_again, possible, remembered_of
+from ..quantization import (
+    Calibration,
+    How,
+    int4_notes,
+    norms_of,
+    nothing_to_round,
+    place_again,
+    possible,
+    remembered_of,
+)
 from ..quantization.place_layers import told
 from ..quantization.qat import Learners, prepare
 from ..records import counted
@@ -24,31 +35,52 @@ Name = Literal["fp32", "int8", "int8-weights", "int4-weights"]
 
 
 class Qat(TrainingStep):
-    """Train a model with its layers rounded, so that it answers as the original does when they are whole numbers.
+    """Train a model with its layers rounded, so that it answers as the original does when they are
+    whole numbers.
 
-    While it trains, a layer answers with what the int8 layer that it becomes computes, to the bit; gradients go straight through the
-    roundings. It ends with the same layers, and so the same exported file, as `precision`: only with weights and ranges that were
-    learned. Layers in fp32 are trained along.
+    While it trains, a layer answers with what the int8 layer that it becomes computes, to the bit;
+    gradients go straight through the roundings. It ends with the same layers, and so the same
+    exported file, as `precision`: only with weights and ranges that were learned. Layers in fp32
+    are trained along.
     """
 
     kind: ClassVar[str] = "qat"
-    learning_rate: float = Field(default=3e-4, gt=0, description="the highest that the schedule comes to")
-    default: Name = Field(default="int8", description="what layers are in where `layers` says no other and they can")
-    layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → number format; later patterns win")
-    calibration: How = Field(default="min-max", description="how the ranges are found that int8 begins with")
-    calibration_batches: int = Field(default=4, ge=1, description="batches of data that the first ranges are found on")
-    learn_steps: bool = Field(default=True, description="whether ranges, and the scales of weights, are learned too")
+    learning_rate: float = Field(
+        default=3e-4, gt=0, description="the highest that the schedule comes to"
+    )
+    default: Name = Field(
+        default="int8", description="what layers are in where `layers` says no other and they can"
+    )
+    layers: dict[str, Name] = Field(
+        default={}, description="pattern of dotted paths → number format; later patterns win"
+    )
+    calibration: How = Field(
+        default="min-max", description="how the ranges are found that int8 begins with"
+    )
+    calibration_batches: int = Field(
+        default=4, ge=1, description="batches of data that the first ranges are found on"
+    )
+    learn_steps: bool = Field(
+        default=True, description="whether ranges, and the scales of weights, are learned too"
+    )
     freeze_norms_after: float = Field(
         default=0.0,
         ge=0,
         le=1,
         description="share of the steps in which batch-norms normalise by the batch and gather statistics",
     )
-    temperature: float = Field(default=4.0, gt=0, description="the higher, the more the unlikely classes count")
-    hard: float = Field(
-        default=0.0, ge=0, le=1, description="weight of the workload's own loss; the original's answers have the rest"
+    temperature: float = Field(
+        default=4.0, gt=0, description="the higher, the more the unlikely classes count"
     )
-    answers: Answers = Field(default="auto", description="whether answers are scores of classes, or values")
+    hard: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="weight of the workload's own loss; the original's answers have the rest",
+    )
+    answers: Answers = Field(
+        default="auto", description="whether answers are scores of classes, or values"
+    )
 
     @property
     def label(self) -> str:
@@ -56,8 +88,12 @@ class Qat(TrainingStep):
         return " · ".join((f"qat {self.default}", *named, counted(self.epochs, "epoch")))
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer options, and the newer choice for each pattern; one that comes again counts as the last."""
-        kept = {pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers}
+        """The newer options, and the newer choice for each pattern; one that comes again counts as
+        the last.
+        """
+        kept = {
+            pattern: name for pattern, name in self.layers.items() if pattern not in newer.layers
+        }
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
@@ -66,16 +102,24 @@ class Qat(TrainingStep):
         check_trainable(draft.module, self.kind)
         if self.hard and draft.work.loss is None:
             raise StepError(
-                f"hard: {self.hard:g} asks for the workload's own loss, and it has none; give it one, or leave hard out."
+                f"hard: {self.hard:g} asks for the workload's own loss, and it has none; give it "
+                "one, or leave hard out."
             )
         batches, norms = self.batches(draft), norms_of(draft.module)
         layers, notes = possible(draft.work, draft.module, self._chosen(draft.module), self.layers)
         calibration = Calibration(self.calibration, self.calibration_batches)
         learners = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
         teacher = Teacher(draft.work.model)
-        objective = self._objective(draft, teacher.teach(batches.first()).target, batches.first().inputs)
+        objective = self._objective(
+            draft, teacher.teach(batches.first()).target, batches.first().inputs
+        )
         draft.notes += [*notes, *_told(learners, layers)]
-        self.train(draft, objective, batches.mapped(teacher.teach), before_step=lambda done: self._freeze(learners, done))
+        self.train(
+            draft,
+            objective,
+            batches.mapped(teacher.teach),
+            before_step=lambda done: self._freeze(learners, done),
+        )
         learners.convert()
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
@@ -89,22 +133,33 @@ class Qat(TrainingStep):
     def _chosen(self, model: nn.Module) -> dict[str, str]:
         """The format of each layer with a weight; those that are to stay in fp32 are left out."""
         names = [name for name, _ in model.named_modules() if name]
-        owners = [name for name in names if next(model.get_submodule(name).parameters(recurse=False), None) is not None]
+        owners = [
+            name
+            for name in names
+            if next(model.get_submodule(name).parameters(recurse=False), None) is not None
+        ]
         if not owners:
             raise StepError(nothing_to_round(model, self.kind))
         chosen: dict[str, str] = dict.fromkeys(owners, self.default)
         for pattern, precision in self.layers.items():
-            chosen |= dict.fromkeys(parts(owners, matching(names, pattern, what=self.kind)), precision)
+            chosen |= dict.fromkeys(
+                parts(owners, matching(names, pattern, what=self.kind)), precision
+            )
         whole = {layer: name for layer, name in chosen.items() if name != "fp32"}
         if not whole:
-            raise StepError("no layer is to be in whole numbers; choose int8, int8-weights or int4-weights for some.")
+            raise StepError(
+                "no layer is to be in whole numbers; choose int8, int8-weights or int4-weights for "
+                "some."
+            )
         return whole
 
     def _objective(self, draft: Draft, lesson: Lesson, inputs: Inputs) -> _Objective:
         with running(draft.module):
             answer = inputs.clone()(draft.module)
         loss = draft.work.loss if self.hard and lesson.target is not None else None
-        return _Objective(kinds_of(answer, lesson.target, self.answers), self.temperature, self.hard, loss)
+        return _Objective(
+            kinds_of(answer, lesson.target, self.answers), self.temperature, self.hard, loss
+        )
 
     def _freeze(self, learners: Learners, done: float) -> None:
         if done >= self.freeze_norms_after:
@@ -114,7 +169,9 @@ class Qat(TrainingStep):
 
 @dataclass(frozen=True)
 class _Objective:
-    """What is made small: how far the answer is from the original's, and the workload's own loss with its weight."""
+    """What is made small: how far the answer is from the original's, and the workload's own loss
+    with its weight.
+    """
 
     kinds: Kinds
     temperature: float
@@ -126,7 +183,11 @@ class _Objective:
         if self.loss is not None and self.hard == 1:
             return self.loss(answer, lesson.target)
         soft = distance(answer, lesson.answers, self.kinds, self.temperature)
-        return soft if self.loss is None else self.hard * self.loss(answer, lesson.target) + (1 - self.hard) * soft
+        return (
+            soft
+            if self.loss is None
+            else self.hard * self.loss(answer, lesson.target) + (1 - self.hard) * soft
+        )
 
 
 def _told(learners: Learners, layers: Mapping[str, str]) -> list[str]:
@@ -134,5 +195,12 @@ def _told(learners: Learners, layers: Mapping[str, str]) -> list[str]:
     notes: list[str] = []
     for name, count in Counter(layers.values()).items():
         steps = "with their ranges and scales" if name == "int8" else "with their scales"
-        notes.append(f"{counted(count, 'layer')} learned to be {name}" + (f", {steps}" if learners.learns else ""))
-    return [*notes, f"{counted(learners.folded, 'batch-norm layer')} folded into them"] if learners.folded else notes
+        notes.append(
+            f"{counted(count, 'layer')} learned to be {name}"
+            + (f", {steps}" if learners.learns else "")
+        )
+    return (
+        [*notes, f"{counted(learners.folded, 'batch-norm layer')} folded into them"]
+        if learners.folded
+        else notes
+    )

@@ -1,4 +1,6 @@
-"""Leave out whole residual blocks: what is left answers as if the weights of those blocks were zero."""
+"""Leave out whole residual blocks: what is left answers as if the weights of those blocks were
+zero.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,27 @@ MOST_EXAMPLES = 64
 
 
 class Shorten(Step):
-    """Make the network shorter: blocks that add to their input are left out, those that are named or those that do least harm.
+    """Make the network shorter: blocks that add to their input are left out, those that are named
+    or those that do least harm.
 
-    A block can go where it answers its input when its weights are zero. The shorter model is compared with the model with zeros in
-    those blocks; one that differs is an error, and nothing is changed. Only then the layers behind them are brought to answer as
-    before, where there is data for that; `repair: []` leaves them.
+    A block can go where it answers its input when its weights are zero. The shorter model is
+    compared with the model with zeros in those blocks; one that differs is an error, and nothing is
+    changed. Only then the layers behind them are brought to answer as before, where there is data
+    for that; `repair: []` leaves them.
     """
 
     kind: ClassVar[str] = "shorten"
     layers: list[str] = Field(default=[], description="patterns of blocks to leave out")
-    ratio: Ratio | None = Field(default=None, description="the share to leave out of the blocks that can be, those of least harm")
-    protect: list[str] = Field(default=[], description="patterns of blocks that stay, whatever the ratio")
+    ratio: Ratio | None = Field(
+        default=None,
+        description="the share to leave out of the blocks that can be, those of least harm",
+    )
+    protect: list[str] = Field(
+        default=[], description="patterns of blocks that stay, whatever the ratio"
+    )
     repair: list[Repair] | None = Field(
-        default=None, description="what makes up for it, least-squares or batch-norm; both where there is train data"
+        default=None,
+        description="what makes up for it, least-squares or batch-norm; both where there is train data",
     )
 
     @model_validator(mode="after")
@@ -47,12 +57,19 @@ class Shorten(Step):
 
     @property
     def label(self) -> str:
-        return "shorten " + ", ".join([*([readable_share(self.ratio)] if self.ratio else []), *self.layers])
+        return "shorten " + ", ".join(
+            [*([readable_share(self.ratio)] if self.ratio else []), *self.layers]
+        )
 
     def joined(self, newer: Self) -> Self | None:
-        """The newer ratio, and all the layers that either names; one that comes again counts once."""
+        """The newer ratio, and all the layers that either names; one that comes again counts
+        once.
+        """
         changed = newer.model_dump(include=newer.model_fields_set - {"why"})
-        return self.model_copy(update=changed | {"layers": list(dict.fromkeys([*self.layers, *newer.layers])), "why": None})
+        return self.model_copy(
+            update=changed
+            | {"layers": list(dict.fromkeys([*self.layers, *newer.layers])), "why": None}
+        )
 
     def apply(self, draft: Draft) -> None:
         """Find what can go, choose, prove, leave out."""
@@ -66,11 +83,17 @@ class Shorten(Step):
         whole = copy.deepcopy(draft.module) if repairs else draft.module
         leave_out(draft.module, blocks, chosen)
         of = counted(len(blocks.innermost), "block")
-        draft.notes.append(f"left out {_listed(chosen)}; {parameter_count(draft.module):,} of {before:,} weights are left")
+        draft.notes.append(
+            f"left out {_listed(chosen)}; {parameter_count(draft.module):,} of {before:,} weights "
+            "are left"
+        )
         draft.notes.append(f"{of} could go: {_listed(blocks.innermost)}")
         draft.notes += [f"'{layer}' stays: {blocks.reason(layer)}" for layer in stay]
         written = {layer: blocks.written[layer] for layer in chosen if layer in blocks.written}
-        draft.notes += [f"'{layer}' was given a {kind}, which nothing writes to in its place" for layer, kind in written.items()]
+        draft.notes += [
+            f"'{layer}' was given a {kind}, which nothing writes to in its place"
+            for layer, kind in written.items()
+        ]
         if repairs:
             draft.notes += mend(draft.work, whole, draft.module, products(draft.module), repairs)
 
@@ -78,24 +101,38 @@ class Shorten(Step):
         """Leave out the same blocks."""
         names = {name for name, _ in draft.module.named_modules()}
         if missing := [layer for layer in remembered["blocks"] if layer not in names]:
-            raise StepError(f"there is no block '{missing[0]}', which was left out of the model that was saved")
+            raise StepError(
+                f"there is no block '{missing[0]}', which was left out of the model that was saved"
+            )
         leave_out(draft.module, Blocks(free=remembered["blocks"]), list(remembered["blocks"]))
 
     def _named(self, model: nn.Module, blocks: Blocks) -> tuple[list[str], list[str]]:
-        """The blocks that the patterns pick, the outermost that can go; and what they picked beside those, which stays."""
+        """The blocks that the patterns pick, the outermost that can go; and what they picked beside
+        those, which stays.
+        """
         chosen: dict[str, None] = {}
         stay: dict[str, None] = {}
         protected = self._protected(model)
         for pattern in self.layers:
-            picked = matching([name for name, _ in model.named_modules() if name], pattern, what="shorten")
-            outer = [layer for layer in picked if not any(layer.startswith(f"{other}.") for other in picked)]
+            picked = matching(
+                [name for name, _ in model.named_modules() if name], pattern, what="shorten"
+            )
+            outer = [
+                layer
+                for layer in picked
+                if not any(layer.startswith(f"{other}.") for other in picked)
+            ]
             free = [layer for layer in _outermost(picked, blocks) if not _holds(layer, protected)]
             if not free or (pattern in picked and pattern not in free):
                 layer = pattern if pattern in picked else outer[0]
                 reason = "it is protected" if layer in blocks.free else blocks.reason(layer)
                 raise StepError(f"{describe(model, layer)} cannot be left out: {reason}.")
             chosen |= dict.fromkeys(free)
-            stay |= {layer: None for layer in outer if layer in blocks.refused and not _holds(layer, set(free))}
+            stay |= {
+                layer: None
+                for layer in outer
+                if layer in blocks.refused and not _holds(layer, set(free))
+            }
         return _outermost(list(chosen), blocks), list(stay)
 
     def _least(self, draft: Draft, blocks: Blocks, named: list[str]) -> list[str]:
@@ -103,7 +140,11 @@ class Shorten(Step):
         if self.ratio is None:
             return []
         inputs, protected = draft.work.inputs, self._protected(draft.module)
-        rest = [layer for layer in blocks.innermost if not _holds(layer, protected) and not _is_inside(layer, named)]
+        rest = [
+            layer
+            for layer in blocks.innermost
+            if not _holds(layer, protected) and not _is_inside(layer, named)
+        ]
         if obstacle(draft.module, inputs, blocks, [*named, *rest]):
             alone = {layer: obstacle(draft.module, inputs, blocks, [layer]) for layer in rest}
             blocks.refused |= {layer: reason for layer, reason in alone.items() if reason}
@@ -113,13 +154,26 @@ class Shorten(Step):
         if not named and (not rest or count < 1):
             raise StepError(_nothing(draft.module, blocks, rest, protected))
         samples = samples_of(draft.work, MOST_EXAMPLES)
-        found = least_harm(draft.module, samples.inputs, blocks, rest, named, min(count, len(rest)), draft.should_stop)
-        draft.notes += [f"without '{layer}' as well the answer is {error:.2g} away" for layer, error in found.items()]
+        found = least_harm(
+            draft.module,
+            samples.inputs,
+            blocks,
+            rest,
+            named,
+            min(count, len(rest)),
+            draft.should_stop,
+        )
+        draft.notes += [
+            f"without '{layer}' as well the answer is {error:.2g} away"
+            for layer, error in found.items()
+        ]
         return list(found)
 
     def _protected(self, model: nn.Module) -> set[str]:
         names = [name for name, _ in model.named_modules() if name]
-        return {layer for pattern in self.protect for layer in matching(names, pattern, what="shorten")}
+        return {
+            layer for pattern in self.protect for layer in matching(names, pattern, what="shorten")
+        }
 
 
 def _check(model: nn.Module, inputs: Inputs, blocks: Blocks, chosen: list[str]) -> None:
@@ -136,7 +190,11 @@ def _check(model: nn.Module, inputs: Inputs, blocks: Blocks, chosen: list[str]) 
 def _outermost(layers: list[str], blocks: Blocks) -> list[str]:
     """Of these layers the blocks that can go and lie in no other that goes."""
     free = [layer for layer in layers if layer in blocks.free]
-    return [layer for layer in free if not _is_inside(layer, [other for other in free if other != layer])]
+    return [
+        layer
+        for layer in free
+        if not _is_inside(layer, [other for other in free if other != layer])
+    ]
 
 
 def _is_inside(layer: str, blocks: Iterable[str]) -> bool:
@@ -155,9 +213,17 @@ def _listed(layers: Iterable[str]) -> str:
 def _nothing(model: nn.Module, blocks: Blocks, rest: list[str], protected: set[str]) -> str:
     """Why a ratio leaves out no block."""
     if rest:
-        return f"it has {counted(len(blocks.innermost), 'block')} that can go, of which that share is none; ask for more"
+        return (
+            f"it has {counted(len(blocks.innermost), 'block')} that can go, of which that share is "
+            "none; ask for more"
+        )
     if blocks.innermost:
         layer = blocks.innermost[0]
-        return f"no block of it can be left out; '{layer}': {'it is protected' if _holds(layer, protected) else blocks.reason(layer)}."
-    largest = max(blocks.refused, key=lambda layer: parameter_count(model.get_submodule(layer)), default="")
+        return (
+            f"no block of it can be left out; '{layer}': "
+            f"{'it is protected' if _holds(layer, protected) else blocks.reason(layer)}."
+        )
+    largest = max(
+        blocks.refused, key=lambda layer: parameter_count(model.get_submodule(layer)), default=""
+    )
     return f"no block of it can be left out; {describe(model, largest)}: {blocks.reason(largest)}."

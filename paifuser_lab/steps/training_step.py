@@ -1,4 +1,6 @@
-"""What every step that trains has: the options of training, a place to go on from, and what is told of it."""
+"""What every step that trains has: the options of training, a place to go on from, and what is told
+of it.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class TrainingStep(Training, Step):
         """The train data of the workload."""
         if draft.work.train is None:
             raise StepError(
-                "it has nothing to learn from; give the workload data: Workload(model, inputs, train=[(inputs, target), …])."
+                "it has nothing to learn from; give the workload data: Workload(model, inputs, "
+                "train=[(inputs, target), …])."
             )
         return Batches(draft.work.train, draft.work.device)
 
@@ -56,18 +59,34 @@ class TrainingStep(Training, Step):
         before_step: Callable[[float], None] | None = None,
         known_by: Sequence[str] = (),
     ) -> Trained:
-        """Train the draft, on from where an earlier run of the same training ended, and note how it went.
+        """Train the draft, on from where an earlier run of the same training ended, and note how it
+        went.
 
-        What the training depends on besides the workload, the draft and the options is said in `known_by`.
+        What the training depends on besides the workload, the draft and the options is said in
+        `known_by`.
         """
         before = draft.work.evaluate(draft.module)
-        kept = Kept(self.kind, self.model_dump_json(exclude={"why"}), *self._known_by(draft, batches), *known_by)
+        kept = Kept(
+            self.kind,
+            self.model_dump_json(exclude={"why"}),
+            *self._known_by(draft, batches),
+            *known_by,
+        )
         trained = train(
-            draft.module, batches, objective, self.plan, extra=extra, kept=kept, should_stop=draft.should_stop, before_step=before_step
-        )  # fmt: skip
+            draft.module,
+            batches,
+            objective,
+            self.plan,
+            extra=extra,
+            kept=kept,
+            should_stop=draft.should_stop,
+            before_step=before_step,
+        )
         draft.notes += _told(trained)
         if before is not None:
-            draft.notes.append(f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}")
+            draft.notes.append(
+                f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}"
+            )
         return trained
 
     def _known_by(self, draft: Draft, batches: Batches) -> list[str]:
@@ -89,23 +108,33 @@ def check_trainable(model: nn.Module, kind: str) -> None:
         if isinstance(layer, QuantizedLayer):
             instead = "let one qat say all of it" if kind == "qat" else "or use qat in its place"
             raise StepError(
-                f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' before precision, {instead}."
+                f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' "
+                f"before precision, {instead}."
             )
     for name, weight in model.named_parameters():
         if weight.dtype in HALVES:
             held = str(weight.dtype).removeprefix("torch.")
-            raise StepError(f"'{name}' is {held}, in which small steps are lost; put '{kind}' before precision.")
+            raise StepError(
+                f"'{name}' is {held}, in which small steps are lost; put '{kind}' before precision."
+            )
 
 
 def _told(trained: Trained) -> list[str]:
     """How it went, in sentences."""
     steps = counted(len(trained.losses), "step")
-    went = f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in {counted(trained.epochs, 'epoch')}, {steps}, {trained.seconds:.1f} s"
+    went = (
+        f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in "
+        f"{counted(trained.epochs, 'epoch')}, {steps}, {trained.seconds:.1f} s"
+    )
     notes = [went, *trained.notes]
     if trained.is_kept:
-        notes.append("taken from the cache, where an earlier run kept its end; nothing was trained anew")
+        notes.append(
+            "taken from the cache, where an earlier run kept its end; nothing was trained anew"
+        )
     elif trained.began_at:
         notes.append(f"went on from step {trained.began_at}, where an earlier run ended")
     if trained.skipped:
-        notes.append(f"{counted(trained.skipped, 'step')} had a gradient past fp16 and changed nothing")
+        notes.append(
+            f"{counted(trained.skipped, 'step')} had a gradient past fp16 and changed nothing"
+        )
     return notes

@@ -1,4 +1,6 @@
-"""Training that can be stopped at any moment and goes on from there: one loop for distillation, quantization-aware training or anything else."""
+"""Training that can be stopped at any moment and goes on from there: one loop for distillation,
+quantization-aware training or anything else.
+"""
 
 from .batches import Batch, Batches
 from .loop import train

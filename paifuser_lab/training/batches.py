@@ -1,4 +1,6 @@
-"""Batches to learn from, in an order that seed and epoch decide: a list is shuffled anew each epoch, a loader shuffles for itself."""
+"""Batches to learn from, in an order that seed and epoch decide: a list is shuffled anew each
+epoch, a loader shuffles for itself.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Batch:
 
     inputs: Inputs
     target: Any
-    number: int | None = None  # its place in a list; None where the same place may hold something else the next time
+    number: int | None = (
+        None  # its place in a list; None where the same place may hold something else the next time
+    )
 
 
 Change = Callable[[Batch], Batch]
@@ -31,14 +35,21 @@ class Batches:
     """Pairs of inputs and target; each is fetched, and moved to the device, when it is its turn."""
 
     def __init__(
-        self, source: Iterable[Any], device: torch.device, *, what: str = "train data", change: Change | None = None
+        self,
+        source: Iterable[Any],
+        device: torch.device,
+        *,
+        what: str = "train data",
+        change: Change | None = None,
     ) -> None:
         self.source, self.device, self.what, self.change = source, device, what, change
         check_source(source, what)
         self._items: Any = source if is_list(source) else None
         self.count = self._counted()
         if not self.count:
-            raise StepError(f"the {what} hold no batch; give at least one pair of inputs and target.")
+            raise StepError(
+                f"the {what} hold no batch; give at least one pair of inputs and target."
+            )
 
     @classmethod
     def of(cls, source: Iterable[Any] | Batches, device: torch.device) -> Batches:
@@ -50,7 +61,9 @@ class Batches:
         return Batches(self.source, self.device, what=self.what, change=change)
 
     def epoch(self, seed: int, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
-        """The batches of an epoch from a step on. It seeds chance anew for each: hold `own_chance` around whatever asks for one."""
+        """The batches of an epoch from a step on. It seeds chance anew for each: hold `own_chance`
+        around whatever asks for one.
+        """
         fetched = self._iterated if self._items is None else self._picked
         with closing(fetched(seed, epoch, start)) as found:
             for batch in found:
@@ -63,16 +76,22 @@ class Batches:
 
     def _picked(self, seed: int, epoch: int, start: int) -> Generator[Batch, None, None]:
         """From a list: in an order of our own."""
-        order = torch.randperm(self.count, generator=torch.Generator().manual_seed(seed_of(seed, epoch))).tolist()
+        order = torch.randperm(
+            self.count, generator=torch.Generator().manual_seed(seed_of(seed, epoch))
+        ).tolist()
         is_still = type(self.source) in (list, tuple)  # others may make their items anew
         for step in range(start, self.count):
             throw(self.device, seed, epoch, step)
             with telling(self.what, order[step]):
-                batch = self._batch(self._items[order[step]], order[step], order[step] if is_still else None)
+                batch = self._batch(
+                    self._items[order[step]], order[step], order[step] if is_still else None
+                )
             yield batch
 
     def _iterated(self, seed: int, epoch: int, start: int) -> Generator[Batch, None, None]:
-        """From a loader: in the order in which it comes; what comes before the start is fetched and left."""
+        """From a loader: in the order in which it comes; what comes before the start is fetched and
+        left.
+        """
         with seeded_generators(self.source, seed_of(seed, epoch)):
             throw(self.device, seed, epoch)
             with telling(self.what, 0):

@@ -11,7 +11,9 @@ from torch import Tensor
 class Moment:
     """A training between two steps: `epoch` epochs and `step` steps of the next one are done."""
 
-    tensors: dict[str, Tensor]  # of the model, of what is trained along and of the optimizer, by name
+    tensors: dict[
+        str, Tensor
+    ]  # of the model, of what is trained along and of the optimizer, by name
     epoch: int = 0
     step: int = 0
     losses: tuple[float, ...] = ()  # of each step

@@ -1,4 +1,6 @@
-"""What tells one training from another: the data, the models and the loss that it is made of, each as a short text."""
+"""What tells one training from another: the data, the models and the loss that it is made of, each
+as a short text.
+"""
 
 from __future__ import annotations
 
@@ -18,23 +20,38 @@ from ..workload import Inputs, Loss, running
 from ..workload.seeding import own_chance
 from .batches import Batches
 
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # of a function that a layer holds: another in each process
+ADDRESS = re.compile(
+    r" at 0x[0-9a-fA-F]+"
+)  # of a function that a layer holds: another in each process
 ASKED_EVERY_BYTES = 64 << 20  # of the data, whether to stop
 
 
 def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda: False) -> str:
-    """How many batches there are, and a hash of all that they hold in the order of one seed; a loader makes them once for it."""
+    """How many batches there are, and a hash of all that they hold in the order of one seed; a
+    loader makes them once for it.
+    """
     digest, read = hashlib.sha256(), 0
     with own_chance(batches.device):
         for batch in batches.mapped(lambda batch: batch).epoch(0, 0):
             leaves = pytree.tree_leaves((batch.inputs.args, batch.inputs.kwargs, batch.target))
-            tensors = {str(place): tensor for place, leaf in enumerate(leaves) if (tensor := _tensor(leaf)) is not None}
-            digest.update(f"{weights_hash(tensors)} {[one for one in leaves if isinstance(one, str | int | float)]}".encode())
+            tensors = {
+                str(place): tensor
+                for place, leaf in enumerate(leaves)
+                if (tensor := _tensor(leaf)) is not None
+            }
+            digest.update(
+                (
+                    f"{weights_hash(tensors)} "
+                    f"{[one for one in leaves if isinstance(one, str | int | float)]}"
+                ).encode()
+            )
             read += sum(tensor.nbytes for tensor in tensors.values())
             if read > ASKED_EVERY_BYTES:
                 read = 0
                 if should_stop():
-                    raise StoppedError("was stopped while its data were gone through; nothing was changed.")
+                    raise StoppedError(
+                        "was stopped while its data were gone through; nothing was changed."
+                    )
     return f"data {batches.count} {digest.hexdigest()}"
 
 
@@ -45,17 +62,25 @@ def _tensor(leaf: Any) -> Tensor | None:
 
 
 def model_fingerprint(model: nn.Module, inputs: Inputs) -> str:
-    """Its weights to the bit, its build, and how large its answer is; the last is rounded, as it depends on the number of threads."""
+    """Its weights to the bit, its build, and how large its answer is; the last is rounded, as it
+    depends on the number of threads.
+    """
     frozen = [name for name, weight in model.named_parameters() if not weight.requires_grad]
     with running(model):
         answer = inputs.clone()(model)
-    norms = [f"{float(leaf.double().norm()):.4g}" for leaf in pytree.tree_leaves(answer) if isinstance(leaf, Tensor)]
+    norms = [
+        f"{float(leaf.double().norm()):.4g}"
+        for leaf in pytree.tree_leaves(answer)
+        if isinstance(leaf, Tensor)
+    ]
     build = hashlib.sha256(ADDRESS.sub("", str(model)).encode()).hexdigest()
     return f"model {weights_hash(model)} {build} {norms} {frozen}"
 
 
 def loss_fingerprint(loss: Loss | None, model: nn.Module, batches: Batches) -> str:
-    """The loss by its name and by what it says of a model's answer to one batch: code has no hash that a notebook would not change."""
+    """The loss by its name and by what it says of a model's answer to one batch: code has no hash
+    that a notebook would not change.
+    """
     batch = batches.first()
     if loss is None or batch.target is None:
         return "no loss"
@@ -66,10 +91,15 @@ def loss_fingerprint(loss: Loss | None, model: nn.Module, batches: Batches) -> s
             said = float(loss(answer, batch.target))
     except Exception as error:
         raise StepError(
-            f"the loss fails on the {batches.what} ({type(error).__name__}: {first_line(error)}); mend it."
+            f"the loss fails on the {batches.what} ({type(error).__name__}: {first_line(error)}); "
+            "mend it."
         ) from error
     return f"loss {_named(loss)} {said:.4g}"
 
 
 def _named(loss: Any) -> str:
-    return str(loss) if isinstance(loss, nn.Module) else getattr(loss, "__qualname__", type(loss).__qualname__)
+    return (
+        str(loss)
+        if isinstance(loss, nn.Module)
+        else getattr(loss, "__qualname__", type(loss).__qualname__)
+    )

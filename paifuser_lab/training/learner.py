@@ -1,4 +1,6 @@
-"""A model with its optimizer: it takes steps, and can be put back to an earlier moment. Stands on torch.optim and torch.amp."""
+"""A model with its optimizer: it takes steps, and can be put back to an earlier moment. Stands on
+torch.optim and torch.amp.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,27 @@ class Value(NamedTuple):
 class Learner:
     """What is trained, by what optimizer, and how the loss is scaled."""
 
-    def __init__(self, model: nn.Module, extra: nn.Module | None, plan: Training, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, extra: nn.Module | None, plan: Training, device: torch.device
+    ) -> None:
         if not any(weight.requires_grad for weight in model.parameters()):
-            raise StepError("none of its weights can be trained; set requires_grad on those that may change.")
+            raise StepError(
+                "none of its weights can be trained; set requires_grad on those that may change."
+            )
         self.parts = {"model": model} | ({} if extra is None else {"extra": extra})
         self.plan, self.device = plan, device
-        groups = _groups([weight for part in self.parts.values() for weight in part.parameters() if weight.requires_grad], plan)
-        self.weights = [weight for group in groups for weight in group["params"]]  # in the optimizer's order
+        groups = _groups(
+            [
+                weight
+                for part in self.parts.values()
+                for weight in part.parameters()
+                if weight.requires_grad
+            ],
+            plan,
+        )
+        self.weights = [
+            weight for group in groups for weight in group["params"]
+        ]  # in the optimizer's order
         self.optimizer = _optimizer(groups, plan)
         self.scaler = torch.amp.GradScaler(device.type, enabled=plan.precision == "fp16")
         self.skipped = 0
@@ -44,11 +60,16 @@ class Learner:
         """The loss, in the precision that is wanted."""
         self.optimizer.zero_grad(set_to_none=True)
         lower = LOWER.get(self.plan.precision)
-        with torch.autocast(self.device.type, dtype=lower, enabled=lower is not None), ContiguousStridedPointwise():
+        with (
+            torch.autocast(self.device.type, dtype=lower, enabled=lower is not None),
+            ContiguousStridedPointwise(),
+        ):
             return objective()
 
     def take_step(self, loss: Tensor, rate: float) -> bool:
-        """Follow the gradient where it is finite; whether it is, or only was too large for fp16, whose loss is then scaled less."""
+        """Follow the gradient where it is finite; whether it is, or only was too large for fp16,
+        whose loss is then scaled less.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         torch.autograd.backward(self.scaler.scale(loss))
@@ -62,11 +83,17 @@ class Learner:
         return is_finite or self.scaler.is_enabled()
 
     def tensors(self, *, with_optimizer: bool = True) -> dict[str, Tensor]:
-        """A copy of every value that training changes, by name; on the CPU, where there is more room."""
+        """A copy of every value that training changes, by name; on the CPU, where there is more
+        room.
+        """
         found = {value.name: value.tensor for value in self._values()}
         known = self.optimizer.state_dict()["state"] if with_optimizer else {}
         for index, state in known.items():
-            found |= {f"optimizer/{index}/{key}": held for key, held in state.items() if isinstance(held, Tensor)}
+            found |= {
+                f"optimizer/{index}/{key}": held
+                for key, held in state.items()
+                if isinstance(held, Tensor)
+            }
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in found.items()}
 
     def put_back(self, tensors: Mapping[str, Tensor], scaler: Mapping[str, float]) -> None:
@@ -99,7 +126,9 @@ class Learner:
                 _, index, key = name.split("/")
                 weight = self.weights[int(index)]
                 is_like = tensor.shape == weight.shape and tensor.ndim > 0
-                found.setdefault(int(index), {})[key] = torch.empty_like(weight).copy_(tensor) if is_like else tensor.clone()
+                found.setdefault(int(index), {})[key] = (
+                    torch.empty_like(weight).copy_(tensor) if is_like else tensor.clone()
+                )
         return found
 
     def _values(self) -> Iterator[Value]:
@@ -114,7 +143,10 @@ def _groups(weights: list[nn.Parameter], plan: Training) -> list[dict[str, Any]]
     """Matrices decay; what has one dimension, such as a norm's scale, does not."""
     matrices = [weight for weight in weights if weight.ndim > 1]
     vectors = [weight for weight in weights if weight.ndim <= 1]
-    both = [{"params": matrices, "weight_decay": plan.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    both = [
+        {"params": matrices, "weight_decay": plan.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     return [group for group in both if group["params"]]
 
 

@@ -1,7 +1,8 @@
 """The training loop: deterministic for a seed, ended at any step, gone on with from there.
 
-The random numbers of a step come from seed, epoch and step alone, the learning rate from how much is done: so weights, buffers and
-optimizer are all there is to keep, and a run that was killed ends with the same weights, on a CPU to the bit, as one that was not.
+The random numbers of a step come from seed, epoch and step alone, the learning rate from how much
+is done: so weights, buffers and optimizer are all there is to keep, and a run that was killed ends
+with the same weights, on a CPU to the bit, as one that was not.
 """
 
 from __future__ import annotations
@@ -36,15 +37,22 @@ def train(
 ) -> Trained:
     """Train a model in place, and `extra` along with it; frozen parameters stay as they are.
 
-    Whatever ends it early leaves the last sound moment in the model and in `kept`, from where the same call goes on. All that
-    training changes has to be a parameter or a buffer. `before_step` is told the share of the steps that is done, in training mode,
-    and may change modes. Random state, modes and gradients are afterwards as they were.
+    Whatever ends it early leaves the last sound moment in the model and in `kept`, from where the
+    same call goes on. All that training changes has to be a parameter or a buffer. `before_step` is
+    told the share of the steps that is done, in training mode, and may change modes. Random state,
+    modes and gradients are afterwards as they were.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     parts = [model] if extra is None else [model, extra]
-    hooks = Hooks(should_stop or Hooks.should_stop, on_epoch or Hooks.on_epoch, before_step or Hooks.before_step)
+    hooks = Hooks(
+        should_stop or Hooks.should_stop,
+        on_epoch or Hooks.on_epoch,
+        before_step or Hooks.before_step,
+    )
     with _as_before(parts), torch.inference_mode(False), torch.enable_grad():
-        run = Run(Learner(model, extra, plan, device), Batches.of(batches, device), objective, kept, hooks)
+        run = Run(
+            Learner(model, extra, plan, device), Batches.of(batches, device), objective, kept, hooks
+        )
         with progress("training", plan.epochs * run.batches.count) as shown:
             run.learn(shown)
     return run.trained()

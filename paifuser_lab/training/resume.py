@@ -1,4 +1,6 @@
-"""Where a training keeps how far it has come, in the user's cache: written whole or not at all, and believed only when its hash agrees."""
+"""Where a training keeps how far it has come, in the user's cache: written whole or not at all, and
+believed only when its hash agrees.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ MOST_BYTES = 2 << 30  # of all that is kept; what was not used for longest goes 
 
 
 class Kept:
-    """`Kept(what, of, what)` is the place for the one training that is made of that; `notes` says what went wrong with it."""
+    """`Kept(what, of, what)` is the place for the one training that is made of that; `notes` says
+    what went wrong with it.
+    """
 
     def __init__(self, *made_of: str) -> None:
         self.key = hashlib.sha256("\n".join((str(VERSION), *made_of)).encode()).hexdigest()
@@ -38,21 +42,30 @@ class Kept:
             return self._read() if self.path.is_file() else None
         except OSError:  # there is no such folder, as `save` will say
             return None
-        except Exception as error:  # the reader of safetensors raises whatever a damaged file makes it trip over
+        except (
+            Exception
+        ) as error:  # the reader of safetensors raises whatever a damaged file makes it trip over
             self._note(f"what an earlier run kept is damaged and was ignored ({first_line(error)})")
             return None
 
     def save(self, moment: Moment) -> None:
-        """Keep a moment in place of the one before; where that fails the training goes on without."""
+        """Keep a moment in place of the one before; where that fails the training goes on
+        without.
+        """
         facts = json.dumps({name: getattr(moment, name) for name in _FACTS})
-        contents = {name: tensor.detach().cpu().contiguous() for name, tensor in moment.tensors.items()}
+        contents = {
+            name: tensor.detach().cpu().contiguous() for name, tensor in moment.tensors.items()
+        }
         try:
             with replacing(self.path) as temporary:
-                write_tensors(contents, temporary, {"facts": facts, "digest": _digest(facts, contents)})
+                write_tensors(
+                    contents, temporary, {"facts": facts, "digest": _digest(facts, contents)}
+                )
             self._tidy()
         except (FileError, OSError) as error:
             self._note(
-                f"it could not be kept ({first_line(error).rstrip('.')}); set PAIFUSER_CACHE to a folder that can be written"
+                f"it could not be kept ({first_line(error).rstrip('.')}); set PAIFUSER_CACHE to a "
+                "folder that can be written"
             )
 
     def _read(self) -> Moment:
@@ -73,8 +86,12 @@ class Kept:
         return folder
 
     def _tidy(self) -> None:
-        """Throw away what was not used for longest, until the rest is small enough; never the newest."""
-        newest_first = sorted(self._folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
+        """Throw away what was not used for longest, until the rest is small enough; never the
+        newest.
+        """
+        newest_first = sorted(
+            self._folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True
+        )
         total = 0
         for index, file in enumerate(newest_first):
             total += file.stat().st_size

@@ -1,8 +1,9 @@
 """Strided 1×1 convolutions of few channels, trained without writing past the end of their gradient.
 
-Where such a convolution is computed channels-last, oneDNN (as torch 2.13 has it, on processors with AVX2) writes the gradient of its
-weight in full vectors, past the end of the buffer where there are fewer input channels than a vector holds: the process ends with
-"corrupted size vs. prev_size", or goes on with another tensor's values changed. Computed contiguous it does not.
+Where such a convolution is computed channels-last, oneDNN (as torch 2.13 has it, on processors with
+AVX2) writes the gradient of its weight in full vectors, past the end of the buffer where there are
+fewer input channels than a vector holds: the process ends with "corrupted size vs. prev_size", or
+goes on with another tensor's values changed. Computed contiguous it does not.
 """
 
 from __future__ import annotations
@@ -19,10 +20,16 @@ VECTOR = 16  # numbers of fp32 in the widest vector
 
 
 class ContiguousStridedPointwise(TorchFunctionMode):
-    """While it is on, such convolutions are computed contiguous on a CPU; all else is left alone."""
+    """While it is on, such convolutions are computed contiguous on a CPU; all else is left
+    alone.
+    """
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if function is functional.conv2d and len(args) >= 2 and _is_affected(*args, **kwargs):
@@ -30,13 +37,24 @@ class ContiguousStridedPointwise(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-def _is_affected(given: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any) -> bool:
+def _is_affected(
+    given: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, *_: Any, **__: Any
+) -> bool:
     is_strided = any(step != 1 for step in (stride if isinstance(stride, Sequence) else (stride,)))
-    return given.device.type == "cpu" and weight.shape[2:] == (1, 1) and weight.shape[1] < VECTOR and is_strided
+    return (
+        given.device.type == "cpu"
+        and weight.shape[2:] == (1, 1)
+        and weight.shape[1] < VECTOR
+        and is_strided
+    )
 
 
 def _contiguous(tensor: Tensor) -> Tensor:
-    """With the strides of a contiguous tensor in dimensions of size 1, too, which `contiguous` leaves as they are."""
+    """With the strides of a contiguous tensor in dimensions of size 1, too, which `contiguous`
+    leaves as they are.
+    """
     return (
-        tensor.reshape(-1).view(tensor.shape) if tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
+        tensor.reshape(-1).view(tensor.shape)
+        if tensor.is_contiguous()
+        else tensor.clone(memory_format=torch.contiguous_format)
     )

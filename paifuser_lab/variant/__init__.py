@@ -1,4 +1,6 @@
-"""A changed copy of a model: `variant` makes it, `folder` saves and loads it, `open` and `quantize` are the short ways."""
+"""A changed copy of a model: `variant` makes it, `folder` saves and loads it, `open` and `quantize`
+are the short ways.
+"""
 
 from __future__ import annotations
 

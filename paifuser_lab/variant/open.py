@@ -27,33 +27,46 @@ def load(
     trust: bool = False,
     **options: Any,
 ) -> Workload:
-    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`; or from a folder.
+    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
+    `package.module:function`; or from a folder.
 
-    Equal seeds give equal weights. A function decides on its batch itself.
-    Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    Equal seeds give equal weights. A function decides on its batch itself. Options go to the
+    function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
 
-    A folder that `variant.save` wrote gives the compressed model, engine and all, with the original's inputs, data and metric; the
-    original is built by the name that the folder holds, or is `work`. A name of the zoo is never a folder: write `./resnet18`.
-    `Variant.load(folder)` gives it with its recipe and its original, for comparisons.
+    A folder that `variant.save` wrote gives the compressed model, engine and all, with the
+    original's inputs, data and metric; the original is built by the name that the folder holds, or
+    is `work`. A name of the zoo is never a folder: write `./resnet18`. `Variant.load(folder)` gives
+    it with its recipe and its original, for comparisons.
 
-    A function that you name is called. One that a folder names is code that a file chose: it is called with `trust=True`, or where
-    its module was already yours (see the module `trust`).
+    A function that you name is called. One that a folder names is code that a file chose: it is
+    called with `trust=True`, or where its module was already yours (see the module `trust`).
     """
     if not isinstance(name, str | Path):
         raise WorkloadError(
-            f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a model is wrapped: "
+            f"A {type(name).__name__} is no name; load takes a model's name or a folder, and a "
+            "model is wrapped: "
             f"lab.Workload(model, inputs)."
         )
     if not _means_folder(name):
         if work is not None:
             raise WorkloadError(
-                f"{name!r} is no folder of a saved model, which `work` would be the original of; leave `work` out."
+                f"{name!r} is no folder of a saved model, which `work` would be the original of; "
+                "leave `work` out."
             )
-        return load_by_name(str(name), weights=weights, **_given(batch=batch, seed=seed, device=device), **options)
+        return load_by_name(
+            str(name), weights=weights, **_given(batch=batch, seed=seed, device=device), **options
+        )
     if weights is not None:
-        raise FileError(f"{name} has weights of its own; leave `weights` out, or load the original by its name.")
+        raise FileError(
+            f"{name} has weights of its own; leave `weights` out, or load the original by its name."
+        )
     return Variant.load(
-        name, work, trained=False, trust=trust, **_given(batch=batch, seed=seed, device=device), **options
+        name,
+        work,
+        trained=False,
+        trust=trust,
+        **_given(batch=batch, seed=seed, device=device),
+        **options,
     ).workload
 
 
@@ -62,7 +75,9 @@ def _given(**chosen: Any) -> dict[str, Any]:
 
 
 def _means_folder(name: str | Path) -> bool:
-    """Whether a folder is meant: by its type, by how it is written, or because it is there and no model has that name."""
+    """Whether a folder is meant: by its type, by how it is written, or because it is there and no
+    model has that name.
+    """
     if isinstance(name, Path):
         return True
     if name in models() or name.startswith("hf:"):

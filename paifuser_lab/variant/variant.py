@@ -1,7 +1,8 @@
 """A changed copy of a model, made by applying a recipe. The user's own model is never touched.
 
-Each step works on a copy of what the step before it made, is checked on the example inputs, and is dropped whole if it fails.
-What a recipe's first steps made is kept, so that undoing, redoing and going on from there are quick.
+Each step works on a copy of what the step before it made, is checked on the example inputs, and is
+dropped whole if it fails. What a recipe's first steps made is kept, so that undoing, redoing and
+going on from there are quick.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ import torch
 from torch import nn
 
 from ..engines import Engine
-from ..errors import FileError, MeasureError, PaifuserError, StepError, StoppedError, WorkloadError, first_line
+from ..errors import (
+    FileError,
+    MeasureError,
+    PaifuserError,
+    StepError,
+    StoppedError,
+    WorkloadError,
+    first_line,
+)
 from ..measure import output_error
 from ..model.copying import copied
 from ..model.watch import not_finite
@@ -50,7 +59,9 @@ class Variant:
     model: nn.Module
     threads: int
     reports: tuple[StepReport, ...] = ()
-    remembered: tuple[dict[str, Any], ...] = ()  # of each step: what it needs to be done again without choosing
+    remembered: tuple[
+        dict[str, Any], ...
+    ] = ()  # of each step: what it needs to be done again without choosing
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -60,12 +71,18 @@ class Variant:
     @cached_property
     def fusions(self) -> FusionMap | None:
         """Which places run as one, where a step `fuse` looked for them."""
-        found = [told["map"] for step, told in zip(self.recipe, self.remembered, strict=True) if step.kind == "fuse"]
+        found = [
+            told["map"]
+            for step, told in zip(self.recipe, self.remembered, strict=True)
+            if step.kind == "fuse"
+        ]
         return FusionMap.model_validate(found[-1]) if found else None
 
     @property
     def has_own_threads(self) -> bool:
-        """Whether a backend fixed the number of threads; otherwise it runs with as many as torch is set to."""
+        """Whether a backend fixed the number of threads; otherwise it runs with as many as torch is
+        set to.
+        """
         return isinstance(self.model, Engine)
 
     @property
@@ -75,7 +92,9 @@ class Variant:
 
     @property
     def workload(self) -> Workload:
-        """The variant as a workload, for every tool that looks at one; what an engine runs cannot be seen into."""
+        """The variant as a workload, for every tool that looks at one; what an engine runs cannot
+        be seen into.
+        """
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None
         derived.applied = (*self.work.applied, *({step.kind: step.options} for step in self.recipe))
@@ -96,39 +115,61 @@ class Variant:
     def save(self, folder: str | Path, report: Record | None = None) -> Path:
         """Write the model into a folder, from which `lab.load(folder)` has it again to the bit.
 
-        The folder holds recipe, structure, weights, hashes of these and a report: the one that is given, such as a comparison; else
-        one about these weights that lies there, or what was checked when the recipe was applied.
+        The folder holds recipe, structure, weights, hashes of these and a report: the one that is
+        given, such as a comparison; else one about these weights that lies there, or what was
+        checked when the recipe was applied.
         """
         origin = self.work.origin
-        named = Recipe(self.recipe, workload=origin.name if origin else self.recipe.workload, limit=self.recipe.limit)
+        named = Recipe(
+            self.recipe,
+            workload=origin.name if origin else self.recipe.workload,
+            limit=self.recipe.limit,
+        )
         write_folder(Path(folder), named, self.module, self._saved(), report, self._checked())
         return Path(folder)
 
     @classmethod
     @outside_inference
     def load(
-        cls, folder: str | Path, work: Workload | None = None, *, trained: bool = True, trust: bool = False, **chosen: Any
+        cls,
+        folder: str | Path,
+        work: Workload | None = None,
+        *,
+        trained: bool = True,
+        trust: bool = False,
+        **chosen: Any,
     ) -> Variant:
-        """The variant that a folder holds: of `work` where it is given, else of the original built by the name in the folder.
+        """The variant that a folder holds: of `work` where it is given, else of the original built
+        by the name in the folder.
 
-        Nothing in the folder is executed: the code is the original's and that of the steps. An original that the folder names as
-        `package.module:function` is imported and called only with `trust=True`, or where the module `trust` allows it without.
-        With `trained=False` the original is not trained, and is no baseline.
-        `chosen` is what `lab.load` takes: batch, seed, device, and options of the original.
+        Nothing in the folder is executed: the code is the original's and that of the steps. An
+        original that the folder names as `package.module:function` is imported and called only with
+        `trust=True`, or where the module `trust` allows it without. With `trained=False` the
+        original is not trained, and is no baseline. `chosen` is what `lab.load` takes: batch, seed,
+        device, and options of the original.
         """
         if work is not None and chosen:
-            raise WorkloadError(f"{', '.join(chosen)} belongs to the original, which was given; leave it out.")
+            raise WorkloadError(
+                f"{', '.join(chosen)} belongs to the original, which was given; leave it out."
+            )
         found = read_folder(folder)
-        original = workload_of(work) if work is not None else original_of(found, trained=trained, trust=trust, **chosen)
+        original = (
+            workload_of(work)
+            if work is not None
+            else original_of(found, trained=trained, trust=trust, **chosen)
+        )
         if work is None and trained and weights_hash(original.model) != found.saved.original_hash:
             raise FileError(
-                f"{folder} was made from other weights than {original.name} has here; give the original, which comparisons need: "
+                f"{folder} was made from other weights than {original.name} has here; give the "
+                "original, which comparisons need: "
                 f"Variant.load(folder, original). lab.load(folder) does without it."
             )
         draft = rebuild(found, original, _copy(original))
         reports = tuple(step.report for step in found.saved.steps)
         remembered = tuple(step.remembered for step in found.saved.steps)
-        return cls(original, found.recipe, draft.module, draft.model, draft.threads, reports, remembered)
+        return cls(
+            original, found.recipe, draft.module, draft.model, draft.threads, reports, remembered
+        )
 
     def _saved(self) -> SavedModel:
         return SavedModel(
@@ -137,15 +178,24 @@ class Variant:
             original_hash=weights_hash(self.work.model),
             weights_hash=weights_hash(self.module),
             steps=tuple(
-                SavedStep(kind=step.kind, package=type(step).__module__.partition(".")[0], report=report, remembered=remembered)
-                for step, report, remembered in zip(self.recipe, self.reports, self.remembered, strict=True)
+                SavedStep(
+                    kind=step.kind,
+                    package=type(step).__module__.partition(".")[0],
+                    report=report,
+                    remembered=remembered,
+                )
+                for step, report, remembered in zip(
+                    self.recipe, self.reports, self.remembered, strict=True
+                )
             ),
             sketch=sketch_of(self.work, self.model) if self._was_run else None,
         )
 
     @property
     def _was_run(self) -> bool:
-        """Whether the steps were checked on example inputs; `quantize_model` without data has none."""
+        """Whether the steps were checked on example inputs; `quantize_model` without data has
+        none.
+        """
         return all(one.relative_error is not None for one in self.reports)
 
     def _checked(self) -> Measurement:
@@ -167,10 +217,14 @@ class Variant:
 
 
 @outside_inference
-def apply(work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None) -> Variant:
-    """Make a variant: a copy of the workload's model with every step of the recipe applied and checked, or an error and no change.
+def apply(
+    work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None
+) -> Variant:
+    """Make a variant: a copy of the workload's model with every step of the recipe applied and
+    checked, or an error and no change.
 
-    A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied again it goes on from there.
+    A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied
+    again it goes on from there.
     """
     work, recipe = workload_of(work), checked_recipe(recipe)
     reference = work.output()
@@ -185,15 +239,23 @@ def apply(work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | N
             variant = _apply_step(variant, recipe[: index + 1], reference, should_stop)
             _keep(work.variants, keys[index + 1], variant)
             shown.advance(doing=recipe.steps[index].label)
-    is_same = variant.recipe.to_text() == recipe.to_text()  # else it is the same model, chosen for other reasons
+    is_same = (
+        variant.recipe.to_text() == recipe.to_text()
+    )  # else it is the same model, chosen for other reasons
     return variant if is_same else replace(variant, recipe=recipe)
 
 
-def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None) -> Variant:
-    """One step further: on a copy, timed, checked against the draft before it and against the baseline's shape."""
+def _apply_step(
+    before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None
+) -> Variant:
+    """One step further: on a copy, timed, checked against the draft before it and against the
+    baseline's shape.
+    """
     step = recipe.steps[-1]
     began = time.perf_counter()
-    draft = Draft(before.work, before.module if step.leaves_module else _copy(before.work, before.module))
+    draft = Draft(
+        before.work, before.module if step.leaves_module else _copy(before.work, before.module)
+    )
     draft.should_stop, draft.earlier = should_stop or draft.should_stop, recipe.steps[:-1]
     try:
         step.apply(draft)
@@ -205,15 +267,33 @@ def _apply_step(before: Variant, recipe: Recipe, reference: Any, should_stop: Ca
     except PaifuserError:
         raise
     except Exception as problem:
-        raise StepError(f"{_told(step, before)}: {_reason(problem, before.module)}; nothing was changed.") from problem
-    report = StepReport(step=step.label, seconds=time.perf_counter() - began, relative_error=error, notes=tuple(draft.notes))
+        raise StepError(
+            f"{_told(step, before)}: {_reason(problem, before.module)}; nothing was changed."
+        ) from problem
+    report = StepReport(
+        step=step.label,
+        seconds=time.perf_counter() - began,
+        relative_error=error,
+        notes=tuple(draft.notes),
+    )
     remembered = (*before.remembered, draft.remembered)
-    return Variant(before.work, recipe, draft.module, draft.model, draft.threads, (*before.reports, report), remembered)
+    return Variant(
+        before.work,
+        recipe,
+        draft.module,
+        draft.model,
+        draft.threads,
+        (*before.reports, report),
+        remembered,
+    )
 
 
 def _reason(problem: Exception, module: nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule):
-        return "it is scripted or traced, and its layers cannot be changed any more (give the model that it was made from)"
+        return (
+            "it is scripted or traced, and its layers cannot be changed any more (give the model "
+            "that it was made from)"
+        )
     return f"{type(problem).__name__}: {first_line(problem)}"
 
 
@@ -222,10 +302,14 @@ def _told(step: Step, before: Variant) -> str:
 
 
 def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
-    """The relative error against the baseline; an exact step is held to its tolerance against the draft before it."""
+    """The relative error against the baseline; an exact step is held to its tolerance against the
+    draft before it.
+    """
     output = _answer(draft.work, draft.model)
     if found := not_finite(reference, output):
-        raise StepError(f"its answer holds {found}; choose a wider number format or leave the step out.")
+        raise StepError(
+            f"its answer holds {found}; choose a wider number format or leave the step out."
+        )
     try:
         if step.allowed_error is not None:
             _check_exact(step.allowed_error, before, draft, output)
@@ -253,7 +337,8 @@ def _why_not_exact(before: Variant, draft: Draft) -> str:
     if not (draft.engine is not None and is_int8 and saturates()):
         return ""
     return (
-        ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 bits, where large ones "
+        ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 "
+        "bits, where large ones "
         "saturate, which the live layers avoid; leave 'backend' out, or the layers in fp32"
     )
 
@@ -268,12 +353,20 @@ def _copy(work: Workload, module: nn.Module | None = None) -> nn.Module:
     try:
         return copied(module or work.model).eval()
     except Exception as error:
-        raise StepError(f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to a copy.") from error
+        raise StepError(
+            f"{work.name} cannot be copied ({first_line(error)}), and a recipe is only applied to "
+            "a copy."
+        ) from error
 
 
 def _prefix_keys(work: Workload, recipe: Recipe, reference: Any) -> list[str]:
-    """A key for each prefix of the recipe: the model's weights, build and answer, the steps so far, and torch's threads."""
-    base = f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} {torch.get_num_threads()}"
+    """A key for each prefix of the recipe: the model's weights, build and answer, the steps so far,
+    and torch's threads.
+    """
+    base = (
+        f"{weights_hash(work.model)} {answer_hash(reference)} {work.model} "
+        f"{torch.get_num_threads()}"
+    )
     return [f"{base} {recipe[:count].digest}" for count in range(len(recipe) + 1)]
 
 
@@ -297,7 +390,11 @@ def _keep(kept: OrderedDict[str, Variant], key: str, variant: Variant) -> None:
 
 
 def drop_oldest(kept: OrderedDict[str, Variant]) -> None:
-    """Forget the variants that were not used for longest, until the rest are few enough and take little enough memory."""
+    """Forget the variants that were not used for longest, until the rest are few enough and take
+    little enough memory.
+    """
     budget = psutil.virtual_memory().total * SHARE_OF_MEMORY
-    while len(kept) > MOST_KEPT or (len(kept) > 2 and sum(weights_bytes(one.module) for one in kept.values()) > budget):
+    while len(kept) > MOST_KEPT or (
+        len(kept) > 2 and sum(weights_bytes(one.module) for one in kept.values()) > budget
+    ):
         kept.popitem(last=False)

@@ -1,4 +1,6 @@
-"""Panels for a notebook: the whole workbench, and each view alone. One file a panel here, one module a view in `widgets/`."""
+"""Panels for a notebook: the whole workbench, and each view alone. One file a panel here, one
+module a view in `widgets/`.
+"""
 
 from __future__ import annotations
 
@@ -46,5 +48,7 @@ def show(record: Record | Recipe) -> Panel:
         return AttentionPanel(record)
     name = type(record).__name__
     if name not in VIEWS:
-        raise TypeError(f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe.")
+        raise TypeError(
+            f"There is no widget for a {name}; there are widgets for {', '.join(VIEWS)} and Recipe."
+        )
     return Panel(VIEWS[name], record)

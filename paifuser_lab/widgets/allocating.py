@@ -1,4 +1,6 @@
-"""A plan of number formats in the workbench: what it may cost, which of its points the recipe is, and the recipe of another."""
+"""A plan of number formats in the workbench: what it may cost, which of its points the recipe is,
+and the recipe of another.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +12,34 @@ from ..recipe import Recipe
 from ..records import Allocation, AllocationPoint
 from ..session.state import State
 
-SHARES = ("latency_ms", "size_bytes")  # which the page gives as shares of what the model has as it is
+SHARES = (
+    "latency_ms",
+    "size_bytes",
+)  # which the page gives as shares of what the model has as it is
 
 
 def limits_of(request: dict[str, Any], state: State) -> dict[str, float]:
     """The budget that the page asked for, as the planner wants it."""
     name, value = request["limit"], request["value"]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value < 0
+    ):
         raise RecipeError(f"{value!r} is no budget; give a number, 0 or more.")
     if name == "loss":
         return {"loss": float(value)}
     if name not in SHARES:
-        raise RecipeError(f"there is no budget of {name!r}; there are loss, {' and '.join(SHARES)}.")
+        raise RecipeError(
+            f"there is no budget of {name!r}; there are loss, {' and '.join(SHARES)}."
+        )
     whole = getattr(state.comparison[state.comparison.baseline], name) if state.comparison else None
     if whole is None:
-        raise RecipeError("the model as it is has not been measured yet, of which the budget is a share; wait until it is.")
+        raise RecipeError(
+            "the model as it is has not been measured yet, of which the budget is a share; wait "
+            "until it is."
+        )
     return {name: value * whole}
 
 
@@ -40,13 +55,20 @@ def point_at(found: Allocation | None, place: Any) -> AllocationPoint:
     """A point by its place: those of the frontier first, the uniform ones after them."""
     if found is None:
         raise RecipeError("Nobody has planned formats yet; find the frontier first.")
-    if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(found.everything):
-        raise RecipeError(f"this allocation has no point {place}; choose one of 0 to {len(found.everything) - 1}.")
+    if (
+        isinstance(place, bool)
+        or not isinstance(place, int)
+        or not 0 <= place < len(found.everything)
+    ):
+        raise RecipeError(
+            f"this allocation has no point {place}; choose one of 0 to {len(found.everything) - 1}."
+        )
     return found.everything[place]
 
 
 def allocated(state: State) -> int | None:
-    """The place of the point whose formats the recipe has; None where it has others, is empty, or nobody has planned.
+    """The place of the point whose formats the recipe has; None where it has others, is empty, or
+    nobody has planned.
 
     All layers are in fp32 in an empty recipe, too, but nobody has chosen that.
     """
@@ -54,4 +76,6 @@ def allocated(state: State) -> int | None:
         return None
     chosen = [step for step in state.recipe if step.kind == "precision"]
     points = enumerate(state.allocation.everything)
-    return next((place for place, point in points if list(with_point(Recipe([]), point)) == chosen), None)
+    return next(
+        (place for place, point in points if list(with_point(Recipe([]), point)) == chosen), None
+    )

@@ -1,4 +1,6 @@
-"""An allocation to choose from: a click on a point of the frontier, or on a uniform choice beside it, makes it the recipe."""
+"""An allocation to choose from: a click on a point of the frontier, or on a uniform choice beside
+it, makes it the recipe.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ from .panel import Panel
 
 
 class AllocationPanel(Panel):
-    """`panel.chosen` is the place of the chosen point in `panel.found.everything`, and can be set; `panel.recipe` is what to apply."""
+    """`panel.chosen` is the place of the chosen point in `panel.found.everything`, and can be set;
+    `panel.recipe` is what to apply.
+    """
 
-    chosen = traitlets.Int(help="the chosen point: those of the frontier first, the uniform ones after them").tag(sync=True)
+    chosen = traitlets.Int(
+        help="the chosen point: those of the frontier first, the uniform ones after them"
+    ).tag(sync=True)
 
     def __init__(self, found: Allocation) -> None:
         self.found = found

@@ -1,4 +1,6 @@
-"""Attention to a part of the keys, chosen: the step of a share and of the layers that take part, in the workbench and alone."""
+"""Attention to a part of the keys, chosen: the step of a share and of the layers that take part, in
+the workbench and alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ DEFAULT = "topk"
 
 
 def attention_step(found: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:
-    """The step that keeps a share of the keys in some layers; they are left out where all that can take part do."""
+    """The step that keeps a share of the keys in some layers; they are left out where all that can
+    take part do.
+    """
     able = [row.layer for row in found.sparse_layers]
     named = set(layers)
     part = [layer for layer in able if layer in named]
@@ -27,10 +31,13 @@ def attention_step(found: AttentionCost, keep: float, layers: Iterable[str]) -> 
 def checked_keep(found: AttentionCost, keep: Any) -> float:
     """One of the shares that were looked at."""
     is_number = isinstance(keep, int | float) and not isinstance(keep, bool)
-    near = next((one for one in found.keeps if is_number and math.isclose(one, keep, rel_tol=1e-6)), None)
+    near = next(
+        (one for one in found.keeps if is_number and math.isclose(one, keep, rel_tol=1e-6)), None
+    )
     if near is None:
         raise RecipeError(
-            f"{keep!r} is no share that was looked at; choose one of {', '.join(f'{one:g}' for one in found.keeps)}."
+            f"{keep!r} is no share that was looked at; choose one of "
+            f"{', '.join(f'{one:g}' for one in found.keeps)}."
         )
     return near
 
@@ -43,7 +50,10 @@ def checked_layers(found: AttentionCost, layers: Any) -> list[str]:
         if layer in reasons:
             raise RecipeError(f"'{layer}' cannot attend to a part of its keys: {reasons[layer]}.")
         if layer not in able:
-            raise RecipeError(f"'{layer}' is no layer that attends; choose of {', '.join(able[:8]) or 'none: there are none'}.")
+            raise RecipeError(
+                f"'{layer}' is no layer that attends; choose of "
+                f"{', '.join(able[:8]) or 'none: there are none'}."
+            )
     return [layer for layer in able if layer in set(layers)]
 
 
@@ -51,23 +61,37 @@ def checked_kind(kind: Any) -> str:
     """A kind of attention that can be looked at."""
     kinds = get_args(AttentionKind)
     if kind not in kinds:
-        raise RecipeError(f"{kind!r} is no kind of sparse attention; choose one of {', '.join(kinds)}.")
+        raise RecipeError(
+            f"{kind!r} is no kind of sparse attention; choose one of {', '.join(kinds)}."
+        )
     return str(kind)
 
 
 def with_attention(recipe: Recipe, found: AttentionCost | None, request: dict[str, Any]) -> Recipe:
-    """The recipe that keeps what the page asked for, in the place of what it kept before; no layer takes the step away."""
+    """The recipe that keeps what the page asked for, in the place of what it kept before; no layer
+    takes the step away.
+    """
     if found is None:
-        raise RecipeError("Nobody has looked yet at what attention to a part costs; find that first.")
+        raise RecipeError(
+            "Nobody has looked yet at what attention to a part costs; find that first."
+        )
     if checked_kind(request["kind"]) != found.kind:
-        raise RecipeError(f"{request['kind']!r} was not looked at, {found.kind!r} was; find what it costs first.")
+        raise RecipeError(
+            f"{request['kind']!r} was not looked at, {found.kind!r} was; find what it costs first."
+        )
     layers = checked_layers(found, request["layers"])
     step = attention_step(found, checked_keep(found, request["keep"]), layers)
-    before = [place for place, one in enumerate(recipe) if one.kind == "attention" and kind_of(one) == found.kind]
+    before = [
+        place
+        for place, one in enumerate(recipe)
+        if one.kind == "attention" and kind_of(one) == found.kind
+    ]
     if layers and not before:
         return recipe.with_step(step)
     steps: list[Any] = [
-        step if layers and place == before[0] else one for place, one in enumerate(recipe) if place not in before[bool(layers) :]
+        step if layers and place == before[0] else one
+        for place, one in enumerate(recipe)
+        if place not in before[bool(layers) :]
     ]
     return recipe.of(steps)
 
@@ -78,13 +102,21 @@ def attending_now(recipe: Recipe) -> dict[str, dict[str, Any]]:
 
 
 def taking_part(variant: Variant | None, recipe: Recipe) -> dict[str, list[str]]:
-    """The layers that do attend to a part, by the kind of attention; nothing of a recipe that is still being applied."""
+    """The layers that do attend to a part, by the kind of attention; nothing of a recipe that is
+    still being applied.
+    """
     if variant is None or variant.recipe != recipe:
         return {}
     done = zip(variant.recipe, variant.remembered, strict=True)
-    return {kind_of(step): list(kept.get("sparse", {})) for step, kept in done if step.kind == "attention"}
+    return {
+        kind_of(step): list(kept.get("sparse", {}))
+        for step, kept in done
+        if step.kind == "attention"
+    }
 
 
 def kind_of(step: Step) -> str:
-    """Which keys an attention step keeps; a step does not name the kind that goes without saying."""
+    """Which keys an attention step keeps; a step does not name the kind that goes without
+    saying.
+    """
     return str(step.options.get("kind", DEFAULT))

@@ -1,4 +1,6 @@
-"""What sparse attention costs, to choose from: a slider over the shares of the keys, and a tick for each layer that takes part."""
+"""What sparse attention costs, to choose from: a slider over the shares of the keys, and a tick for
+each layer that takes part.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,25 @@ from .panel import Panel
 
 
 class AttentionPanel(Panel):
-    """`panel.keep` is the share of the keys that is kept, `panel.layers` those that take part; both can be set.
+    """`panel.keep` is the share of the keys that is kept, `panel.layers` those that take part; both
+    can be set.
 
     `panel.step` is that choice as a step, `panel.recipe` as a recipe.
     """
 
-    keep = traitlets.Float(help="the share of the keys that is attended to, one of those looked at").tag(sync=True)
+    keep = traitlets.Float(
+        help="the share of the keys that is attended to, one of those looked at"
+    ).tag(sync=True)
     layers: traitlets.List[str] = traitlets.List(help="the layers that take part").tag(sync=True)
 
     def __init__(self, found: AttentionCost) -> None:
         self.found = found
-        super().__init__("attention", found, keep=found.keeps[0], layers=[row.layer for row in found.sparse_layers])
+        super().__init__(
+            "attention",
+            found,
+            keep=found.keeps[0],
+            layers=[row.layer for row in found.sparse_layers],
+        )
 
     @property
     def step(self) -> dict[str, Any]:

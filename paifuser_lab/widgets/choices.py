@@ -1,4 +1,6 @@
-"""Recipes that a click leads to: a number format or a cut for a layer, taken back where it is chosen again, and a step that goes."""
+"""Recipes that a click leads to: a number format or a cut for a layer, taken back where it is
+chosen again, and a step that goes.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
 
 
 def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
-    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice back."""
+    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice
+    back.
+    """
     wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
     recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio", "to"))
     return recipe.with_step(pruning(wanted, method)) if wanted else recipe
 
 
 def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -> Recipe:
-    """The recipe in which the step of a kind has these options, where it stood; None takes the step away."""
+    """The recipe in which the step of a kind has these options, where it stood; None takes the step
+    away.
+    """
     places = [place for place, step in enumerate(recipe) if step.kind == kind]
     if options is not None and not places:
         return recipe.with_step({kind: dict(options)})
@@ -35,21 +41,27 @@ def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -
 
 
 def without_layers(recipe: Recipe, kind: str, layers: Set[str], *, alone: Sequence[str]) -> Recipe:
-    """The recipe with what was chosen for some layers taken back; a step that says nothing more, not even one of `alone`, goes."""
+    """The recipe with what was chosen for some layers taken back; a step that says nothing more,
+    not even one of `alone`, goes.
+    """
     steps: list[Any] = []
     for step in recipe:
         options = step.options
         if step.kind != kind or layers.isdisjoint(options.get("layers", {})):
             steps.append(step)
             continue
-        options["layers"] = {key: value for key, value in options["layers"].items() if key not in layers}
+        options["layers"] = {
+            key: value for key, value in options["layers"].items() if key not in layers
+        }
         if options["layers"] or any(name in options for name in alone):
             steps.append({kind: options})
     return recipe.of(steps)
 
 
 def without(recipe: Recipe, index: int, label: str = "") -> Recipe:
-    """The recipe without its step of that place; where it has moved since somebody saw it there, it is found by what it is called."""
+    """The recipe without its step of that place; where it has moved since somebody saw it there, it
+    is found by what it is called.
+    """
     called = [place for place, step in enumerate(recipe) if step.label == label]
     gone = min(called, key=lambda place: abs(place - index), default=None) if label else index
     return recipe.of([step for place, step in enumerate(recipe) if place != gone])

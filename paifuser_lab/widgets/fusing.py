@@ -1,4 +1,6 @@
-"""Fusion in the workbench: which places run as one, and the recipe in which one more or one fewer does."""
+"""Fusion in the workbench: which places run as one, and the recipe in which one more or one fewer
+does.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,15 @@ def fused_by_recipe(state: State) -> FusionMap | None:
 
 
 def map_shown(found: FusionMap | None, did: FusionMap | None) -> FusionMap | None:
-    """What the recipe did with the numbers that were found before, where it has none of its own; else what was found."""
+    """What the recipe did with the numbers that were found before, where it has none of its own;
+    else what was found.
+    """
     if found is None or did is None:
         return did or found
     before = {one.layers: one for one in found.fusions}
-    return did.model_copy(update={"fusions": tuple(_with_numbers(one, before.get(one.layers)) for one in did.fusions)})
+    return did.model_copy(
+        update={"fusions": tuple(_with_numbers(one, before.get(one.layers)) for one in did.fusions)}
+    )
 
 
 def fused_now(state: State) -> dict[str, Any]:
@@ -37,7 +43,10 @@ def fused_now(state: State) -> dict[str, Any]:
         return {"has_step": False, "on": []}
     if did is not None:
         return {"has_step": True, "on": [one.place for one in did.fused]}
-    return {"has_step": True, "on": list(chosen(options, state.fusions)) if state.fusions is not None else []}
+    return {
+        "has_step": True,
+        "on": list(chosen(options, state.fusions)) if state.fusions is not None else [],
+    }
 
 
 def fuse_options(recipe: Recipe) -> dict[str, Any] | None:
@@ -59,11 +68,16 @@ def chosen(options: Mapping[str, Any], found: FusionMap) -> tuple[str, ...]:
 
 def is_slower(one: Fusion) -> bool:
     """Whether a place stays apart because it would be slower as one."""
-    return one.standing == "slower" or (one.standing == "off" and one.speedup is not None and one.speedup < 1)
+    return one.standing == "slower" or (
+        one.standing == "off" and one.speedup is not None and one.speedup < 1
+    )
 
 
-def with_place(recipe: Recipe, found: FusionMap, now: Iterable[str], place: str, *, is_on: bool) -> Recipe:
-    """The recipe in which a place runs as one, or no longer does, and all others as now; the first one is fused alone.
+def with_place(
+    recipe: Recipe, found: FusionMap, now: Iterable[str], place: str, *, is_on: bool
+) -> Recipe:
+    """The recipe in which a place runs as one, or no longer does, and all others as now; the first
+    one is fused alone.
 
     Where nothing is left to fuse, the step goes.
     """
@@ -73,11 +87,23 @@ def with_place(recipe: Recipe, found: FusionMap, now: Iterable[str], place: str,
     said = options or {}
     on = [one.place for one in found.fusions if one.place in wanted]
     forced = [
-        one.place for one in found.fusions if one.place in wanted and (is_slower(one) or _is_named(said.get("on", ()), one))
+        one.place
+        for one in found.fusions
+        if one.place in wanted and (is_slower(one) or _is_named(said.get("on", ()), one))
     ]
-    off = [one.place for one in found.fusions if one.can_switch and not is_slower(one) and one.place not in wanted]
-    ours = {"layers": on, "on": forced} if options is None or "layers" in options else {"off": off, "on": forced}
-    return with_options(recipe, "fuse", {name: value for name, value in ours.items() if value} if on else None)
+    off = [
+        one.place
+        for one in found.fusions
+        if one.can_switch and not is_slower(one) and one.place not in wanted
+    ]
+    ours = (
+        {"layers": on, "on": forced}
+        if options is None or "layers" in options
+        else {"off": off, "on": forced}
+    )
+    return with_options(
+        recipe, "fuse", {name: value for name, value in ours.items() if value} if on else None
+    )
 
 
 def with_all(recipe: Recipe, *, is_on: bool) -> Recipe:
@@ -88,7 +114,9 @@ def with_all(recipe: Recipe, *, is_on: bool) -> Recipe:
 def _check(found: FusionMap, place: str) -> None:
     one = next((one for one in found.fusions if one.place == place), None)
     if one is None:
-        raise RecipeError(f"'{place}' is no place where layers could run as one; find what can be fused again.")
+        raise RecipeError(
+            f"'{place}' is no place where layers could run as one; find what can be fused again."
+        )
     if not one.can_switch:
         raise RecipeError(f"'{place}' cannot run as one: {one.reason or 'nothing fuses it here'}.")
 
@@ -98,5 +126,9 @@ def _is_named(patterns: Iterable[str], one: Fusion) -> bool:
 
 
 def _with_numbers(did: Fusion, before: Fusion | None) -> Fusion:
-    known = {name: getattr(before, name) for name in NUMBERS if before is not None and getattr(did, name) is None}
+    known = {
+        name: getattr(before, name)
+        for name in NUMBERS
+        if before is not None and getattr(did, name) is None
+    }
     return did.model_copy(update=known)

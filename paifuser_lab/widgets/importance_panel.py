@@ -1,4 +1,6 @@
-"""An importance to choose from: a threshold over all layers, or over one, says how many channels of each are kept."""
+"""An importance to choose from: a threshold over all layers, or over one, says how many channels of
+each are kept.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,27 @@ from .panel import Panel
 
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
-    """The step that removes these shares, judged as the person saw it where the step can judge so."""
+    """The step that removes these shares, judged as the person saw it where the step can judge
+    so.
+    """
     known = {"importance": method} if as_importance(method) else {}
     return {"prune": {"layers": dict(ratios), **known}}
 
 
 class ImportancePanel(Panel):
-    """`panel.kept` is how many channels of each layer are kept, `panel.threshold` the one threshold over all layers; both can be set.
+    """`panel.kept` is how many channels of each layer are kept, `panel.threshold` the one threshold
+    over all layers; both can be set.
 
-    `panel.recipe` removes the others. `panel.live` tells where a threshold is while it is dragged, ten times a second at most.
+    `panel.recipe` removes the others. `panel.live` tells where a threshold is while it is dragged,
+    ten times a second at most.
     """
 
-    threshold = traitlets.Float(0.0, help="over all layers, in each layer's mean; what is below is removed").tag(sync=True)
-    kept: traitlets.Dict[str, int] = traitlets.Dict(help="layer → how many of its channels are kept").tag(sync=True)
+    threshold = traitlets.Float(
+        0.0, help="over all layers, in each layer's mean; what is below is removed"
+    ).tag(sync=True)
+    kept: traitlets.Dict[str, int] = traitlets.Dict(
+        help="layer → how many of its channels are kept"
+    ).tag(sync=True)
     live: traitlets.Dict[str, Any] = traitlets.Dict(
         help="while a threshold is dragged: its layer ('' for all), threshold, kept; else {}"
     ).tag(sync=True)
@@ -42,25 +52,41 @@ class ImportancePanel(Panel):
     def recipe(self) -> Recipe:
         """What was chosen, as a recipe; empty where every channel is kept."""
         ratios = self.found.ratios(self.kept)
-        return Recipe([pruning(ratios, self.found.method)] if ratios else [], workload=self.found.workload)
+        return Recipe(
+            [pruning(ratios, self.found.method)] if ratios else [], workload=self.found.workload
+        )
 
     @traitlets.validate("kept")
     def _check_kept(self, proposal: Any) -> dict[str, int]:
         rows = {row.layer: row for row in self.found.rows}
         for layer, count in proposal["value"].items():
             if layer not in rows:
-                raise RecipeError(f"'{layer}' is no layer of this importance; choose one of {', '.join(list(rows)[:8])} …")
+                raise RecipeError(
+                    f"'{layer}' is no layer of this importance; choose one of "
+                    f"{', '.join(list(rows)[:8])} …"
+                )
             row = rows[layer]
-            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= row.channels:
-                raise RecipeError(f"'{layer}' cannot keep {count!r} channels; it has {row.channels}, and keeps 1 or more.")
+            if (
+                isinstance(count, bool)
+                or not isinstance(count, int)
+                or not 1 <= count <= row.channels
+            ):
+                raise RecipeError(
+                    f"'{layer}' cannot keep {count!r} channels; it has {row.channels}, and keeps 1 "
+                    "or more."
+                )
             if row.is_answer and count < row.channels:
-                raise RecipeError(f"'{layer}' cannot keep {count} channels; {row.note or 'all are the answer'}.")
+                raise RecipeError(
+                    f"'{layer}' cannot keep {count} channels; {row.note or 'all are the answer'}."
+                )
         return {layer: proposal["value"].get(layer, row.channels) for layer, row in rows.items()}
 
     @traitlets.validate("threshold")
     def _check_threshold(self, proposal: Any) -> float:
         if not 0 <= proposal["value"] < float("inf"):
-            raise RecipeError(f"{proposal['value']} is no threshold; it is 0 or more, in the mean of each layer.")
+            raise RecipeError(
+                f"{proposal['value']} is no threshold; it is 0 or more, in the mean of each layer."
+            )
         return float(proposal["value"])
 
     def _on_threshold(self, change: Any) -> None:
@@ -74,7 +100,9 @@ class ImportancePanel(Panel):
             with self.hold_sync():  # one message: "served" alone would show the page the old choice
                 self.served = request["id"]
                 if request["do"] != "keep":
-                    raise PaifuserError(f"An importance alone does not know '{request['do']}'; it knows keep.")
+                    raise PaifuserError(
+                        f"An importance alone does not know '{request['do']}'; it knows keep."
+                    )
                 self._keep(request["layer"], request["threshold"], request["kept"])
 
     def _keep(self, layer: str, threshold: float, kept: int) -> None:

@@ -1,6 +1,8 @@
-"""How long a widget that works in the background lives: as long as somebody refers to it, or it is shown and nothing replaced it.
+"""How long a widget that works in the background lives: as long as somebody refers to it, or it is
+shown and nothing replaced it.
 
-ipywidgets refers to every widget until it is closed, so that one which was made and forgotten would keep its model for ever.
+ipywidgets refers to every widget until it is closed, so that one which was made and forgotten would
+keep its model for ever.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ Value = TypeVar("Value")
 
 
 def let_go(widget: ipywidgets.Widget) -> None:
-    """Have ipywidgets and the kernel refer to a widget weakly: it goes, and its views with it, when nobody else does."""
+    """Have ipywidgets and the kernel refer to a widget weakly: it goes, and its views with it, when
+    nobody else does.
+    """
     _instances().pop(widget.model_id, None)
     widget.comm.on_msg(weakly(widget._handle_msg))
 
 
 def hold(widget: ipywidgets.Widget) -> None:
-    """Have ipywidgets refer to a widget until it is closed, as it does to any other: it is shown, perhaps by no name."""
+    """Have ipywidgets refer to a widget until it is closed, as it does to any other: it is shown,
+    perhaps by no name.
+    """
     _instances()[widget.model_id] = widget
 
 

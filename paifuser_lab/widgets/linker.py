@@ -1,4 +1,6 @@
-"""Join an ES module and what it imports to one: a module that is sent as text has no address, and cannot import its neighbours."""
+"""Join an ES module and what it imports to one: a module that is sent as text has no address, and
+cannot import its neighbours.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ..errors import FileError
 
 IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"\./([\w-]+\.js)";?[ \t]*\n', re.M)
 EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)", re.M)
-TOP_LEVEL = re.compile(r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M)
+TOP_LEVEL = re.compile(
+    r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M
+)
 LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
 COMMENT = re.compile(
     r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S
@@ -33,7 +37,9 @@ STYLES = (
 
 @cache
 def front_end(view: str) -> tuple[str, str]:
-    """The module that the panel of a view sends, with nothing that only other views need; and the style of all panels."""
+    """The module that the panel of a view sends, with nothing that only other views need; and the
+    style of all panels.
+    """
     folder = asset("widgets/index.js").parent
     first, *others = view.split("_")
     function = first + "".join(word.capitalize() for word in others)
@@ -47,18 +53,24 @@ def front_end(view: str) -> tuple[str, str]:
 
 @cache
 def style_name() -> str:
-    """The class that the style is for. A saved notebook brings the style of its day, which must neither replace nor reach this one."""
+    """The class that the style is for. A saved notebook brings the style of its day, which must
+    neither replace nor reach this one.
+    """
     return f"pf-{blake2s(_style().encode(), digest_size=3).hexdigest()}"
 
 
 @cache
 def _style() -> str:
     folder = asset("widgets/index.js").parent
-    return slim("\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES))
+    return slim(
+        "\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES)
+    )
 
 
 def linked(entry: str, folder: Path) -> str:
-    """One module out of a module's text and all that it imports, each once and before whoever needs it."""
+    """One module out of a module's text and all that it imports, each once and before whoever needs
+    it.
+    """
     texts: dict[Path, str] = {}
     for name in _imported(entry, "the entry"):
         _collect(folder / name, texts, ())
@@ -67,12 +79,16 @@ def linked(entry: str, folder: Path) -> str:
     whole = "\n".join(slim(CAST.sub("", COMMENT.sub("", IMPORT.sub("", part)))) for part in parts)
     if found := LEFT_OVER.search(whole):
         line = whole[found.start() :].strip().splitlines()[0]
-        raise FileError(f'`{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.')
+        raise FileError(
+            f'`{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.'
+        )
     return whole
 
 
 def slim(text: str) -> str:
-    """Without indentation, empty lines and lines that are a comment; what stands between backticks is left as it is."""
+    """Without indentation, empty lines and lines that are a comment; what stands between backticks
+    is left as it is.
+    """
     kept, is_quoted = [], False
     for line in text.splitlines():
         stripped = line if is_quoted else line.strip()
@@ -84,14 +100,17 @@ def slim(text: str) -> str:
 
 def _collect(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> None:
     if path in above:
-        raise FileError(f"{path.name} imports itself through {', '.join(one.name for one in above)}.")
+        raise FileError(
+            f"{path.name} imports itself through {', '.join(one.name for one in above)}."
+        )
     if path in texts:
         return
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise FileError(
-            f"{above[-1].name if above else 'The panel'} needs {path.name}, which cannot be read: {error}."
+            f"{above[-1].name if above else 'The panel'} needs {path.name}, which cannot be read: "
+            f"{error}."
         ) from error
     for name in _imported(text, path.name):
         _collect(path.parent / name, texts, (*above, path))
@@ -102,7 +121,10 @@ def _imported(text: str, whose: str) -> list[str]:
     """The files that a module imports from."""
     for names, name in IMPORT.findall(text):
         if " as " in names:
-            raise FileError(f"{whose} renames what it imports from {name}; give the thing the name that it is to have.")
+            raise FileError(
+                f"{whose} renames what it imports from {name}; give the thing the name that it is "
+                "to have."
+            )
     return [name for _, name in IMPORT.findall(text)]
 
 
@@ -112,5 +134,8 @@ def _check_names(texts: dict[Path, str]) -> None:
     for path, text in texts.items():
         for name in TOP_LEVEL.findall(text):
             if name in owner:
-                raise FileError(f"{name} is defined in {owner[name].name} and in {path.name}; one name stands for one thing.")
+                raise FileError(
+                    f"{name} is defined in {owner[name].name} and in {path.name}; one name stands "
+                    "for one thing."
+                )
             owner[name] = path

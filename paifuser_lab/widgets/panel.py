@@ -1,4 +1,6 @@
-"""A panel: one widget that shows one view, with a picture of the same record for where no widget can live. Stands on anywidget."""
+"""A panel: one widget that shows one view, with a picture of the same record for where no widget
+can live. Stands on anywidget.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,29 @@ LONGEST_TABLE = 40_000
 
 
 class Panel(anywidget.AnyWidget):  # type: ignore[misc]
-    """A view of a record. `panel.selected` is the chosen layer: set it, or `panel.observe(..., "selected")`.
+    """A view of a record. `panel.selected` is the chosen layer: set it, or `panel.observe(...,
+    "selected")`.
 
     Panels about the same workload share the selection: a click in one selects in the others.
     """
 
     view = traitlets.Unicode(help="which view is drawn").tag(sync=True)
     data = traitlets.Dict(help="what the view shows").tag(sync=True)
-    selected = traitlets.Unicode("", help="the chosen layer's dotted path; '' is none").tag(sync=True)
+    selected = traitlets.Unicode("", help="the chosen layer's dotted path; '' is none").tag(
+        sync=True
+    )
     requests: traitlets.List[Any] = traitlets.List(help="what the page asked for").tag(sync=True)
     served = traitlets.Int(0, help="the id of the last request that was served").tag(sync=True)
 
-    def __init__(self, view: str, record: Record | None = None, *, workload: str = "", **traits: Any) -> None:
+    def __init__(
+        self, view: str, record: Record | None = None, *, workload: str = "", **traits: Any
+    ) -> None:
         self.record = record
         self._esm, self._css = front_end(view)
         data = packed(record) if record is not None else {}
-        super().__init__(view=view, data=data, _anywidget_id=style_name(), **traits)  # by this id one style replaces another
+        super().__init__(
+            view=view, data=data, _anywidget_id=style_name(), **traits
+        )  # by this id one style replaces another
         name = workload or getattr(record, "workload", "")
         self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()
         self._companions.add(self)
@@ -63,18 +72,26 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return "".join(parts)
 
     def brief_twin(self) -> str:
-        """The twin that travels beside a living widget and delays its first sight: one picture, and the table where it is short."""
+        """The twin that travels beside a living widget and delays its first sight: one picture, and
+        the table where it is short.
+        """
         picture = ""
         if type(self.record).__name__ in DRAWERS:
             drawing = self.figure()
             picture = image(drawing.png(), "plain", str(drawing.get_label()))
         table = getattr(self.record, "_repr_html_", None)
         told = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
-        return picture + (told if len(told) <= LONGEST_TABLE else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>")
+        return picture + (
+            told
+            if len(told) <= LONGEST_TABLE
+            else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
+        )
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         if is_static():
-            picture = self.figure()._repr_mimebundle_() if type(self.record).__name__ in DRAWERS else {}
+            picture = (
+                self.figure()._repr_mimebundle_() if type(self.record).__name__ in DRAWERS else {}
+            )
             return {"text/html": self.twin(), "text/plain": repr(self), **picture}
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})

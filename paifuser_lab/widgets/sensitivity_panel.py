@@ -14,9 +14,13 @@ from .panel import Panel
 
 
 class SensitivityPanel(Panel):
-    """`panel.chosen` is the number format that was chosen for each layer, and can be set; `panel.recipe` is that choice as a recipe."""
+    """`panel.chosen` is the number format that was chosen for each layer, and can be set;
+    `panel.recipe` is that choice as a recipe.
+    """
 
-    chosen: traitlets.Dict[str, str] = traitlets.Dict(help="layer → the number format that was chosen for it").tag(sync=True)
+    chosen: traitlets.Dict[str, str] = traitlets.Dict(
+        help="layer → the number format that was chosen for it"
+    ).tag(sync=True)
 
     def __init__(self, found: Sensitivity) -> None:
         self.found = found
@@ -34,9 +38,14 @@ class SensitivityPanel(Panel):
         known = {row.layer for row in self.found.rows}
         for layer, name in proposal["value"].items():
             if layer not in known:
-                raise RecipeError(f"'{layer}' is no layer of this sensitivity; choose one of {', '.join(sorted(known)[:8])} …")
+                raise RecipeError(
+                    f"'{layer}' is no layer of this sensitivity; choose one of "
+                    f"{', '.join(sorted(known)[:8])} …"
+                )
             if name not in NAMES:
-                raise RecipeError(f"'{layer}' cannot run in {name!r}; choose one of {', '.join(NAMES)}.")
+                raise RecipeError(
+                    f"'{layer}' cannot run in {name!r}; choose one of {', '.join(NAMES)}."
+                )
         return dict(proposal["value"])
 
     def _on_requests(self, change: Any) -> None:
@@ -47,6 +56,12 @@ class SensitivityPanel(Panel):
             with self.hold_sync():  # one message: "served" alone would show the page the old choice
                 self.served = request["id"]
                 if request["do"] != "precision":
-                    raise PaifuserError(f"A sensitivity alone does not know '{request['do']}'; it knows precision.")
-                kept = {layer: name for layer, name in self.chosen.items() if layer != request["layer"]}
-                self.chosen = kept | ({request["layer"]: request["name"]} if request["name"] else {})
+                    raise PaifuserError(
+                        f"A sensitivity alone does not know '{request['do']}'; it knows precision."
+                    )
+                kept = {
+                    layer: name for layer, name in self.chosen.items() if layer != request["layer"]
+                }
+                self.chosen = kept | (
+                    {request["layer"]: request["name"]} if request["name"] else {}
+                )

@@ -1,4 +1,6 @@
-"""What the workbench shows of a session, as plain values: header, chips, offers, and the selected layer's facts."""
+"""What the workbench shows of a session, as plain values: header, chips, offers, and the selected
+layer's facts.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ LOOKING = {
     "attending": "what attention to a part of the keys costs, in seconds",
 }
 
-Reasons = Mapping[str, str | Mapping[str, str]]  # layer → why it can take no format, or format → why not that one
+Reasons = Mapping[
+    str, str | Mapping[str, str]
+]  # layer → why it can take no format, or format → why not that one
 
 
 class Shown:
@@ -78,14 +82,20 @@ class Shown:
     @cached_property
     def cannot(self) -> Reasons:
         """What the layers cannot be computed in, and why."""
-        return {name: why for name, module in self.work.model.named_modules() if name and (why := obstacles(module))}
+        return {
+            name: why
+            for name, module in self.work.model.named_modules()
+            if name and (why := obstacles(module))
+        }
 
     def state(self, state: State) -> dict[str, Any]:
         """What the page is sent for a state."""
         return {
             **self.fixed,
             "flops": state.baseline.root.total_flops if state.baseline else None,
-            "figures": figures(state, has_data=self.work.metric is not None and self.work.test is not None),
+            "figures": figures(
+                state, has_data=self.work.metric is not None and self.work.test is not None
+            ),
             "is_partial": state.status == "measuring",
             "recipe": _chips(state),
             "status": state.status,
@@ -100,46 +110,63 @@ class Shown:
             "pruned": pruned(state),
             "cut": cut_shown(state),
             "cut_by": cut_by(state, self.work),
-            "allocated": self._once("allocated", lambda: allocated(state), state.allocation, state.recipe),
+            "allocated": self._once(
+                "allocated", lambda: allocated(state), state.allocation, state.recipe
+            ),
             "fused": fused_now(state),
             "attending": attending_now(state.recipe),
             "taking_part": taking_part(state.variant, state.recipe),
-            "channels": self._once("channels", lambda: channels(state), state.profile, state.baseline),
+            "channels": self._once(
+                "channels", lambda: channels(state), state.profile, state.baseline
+            ),
             "changes": self._once("changes", lambda: changes(state), state.profile, state.baseline),
             "offers": as_measured(
-                self._once("offers", lambda: offers(state), state.profile, state.baseline, state.recipe), state
+                self._once(
+                    "offers", lambda: offers(state), state.profile, state.baseline, state.recipe
+                ),
+                state,
             ),
         }
 
     def packed(self, name: str, found: Record) -> dict[str, Any]:
-        """What a tab shows of a record, packed once: views are sent again whenever one of them changes."""
+        """What a tab shows of a record, packed once: views are sent again whenever one of them
+        changes.
+        """
         data: dict[str, Any] = self._once(name, lambda: self._stamped(packed(found)), found)
         return data
 
     def fusions(self, state: State) -> FusionMap | None:
         """Where layers can run as one, and where they do by the recipe."""
         did = fused_by_recipe(state)
-        shown: FusionMap | None = self._once("fusions", lambda: map_shown(state.fusions, did), state.fusions, did)
+        shown: FusionMap | None = self._once(
+            "fusions", lambda: map_shown(state.fusions, did), state.fusions, did
+        )
         return shown
 
     def coupling(self, found: Coupling, cost: CutCost | None) -> dict[str, Any]:
         """The groups of channels, and what fewer of them would cost where that is known."""
 
         def make() -> dict[str, Any]:
-            return self._stamped(packed(found) | ({"cost": packed(cost)} if cost is not None else {}))
+            return self._stamped(
+                packed(found) | ({"cost": packed(cost)} if cost is not None else {})
+            )
 
         data: dict[str, Any] = self._once("coupling", make, found, cost)
         return data
 
     def _stamped(self, data: dict[str, Any]) -> dict[str, Any]:
-        """With a number by which the page knows it again when views are sent anew: what is under a hand stays as it is."""
+        """With a number by which the page knows it again when views are sent anew: what is under a
+        hand stays as it is.
+        """
         self._stamps += 1
         return data | {"stamp": self._stamps}
 
     def _once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
         """Made anew only when what it is made from is another: states come many times a second."""
         before, made = self._made.get(name, ((), None))
-        if len(before) != len(sources) or any(one is not other for one, other in zip(before, sources, strict=True)):
+        if len(before) != len(sources) or any(
+            one is not other for one, other in zip(before, sources, strict=True)
+        ):
             made = make()
             self._made[name] = (sources, made)
         return made
@@ -151,26 +178,41 @@ class Shown:
             return {"layer": layer, "title": layer, "facts": [], "reasons": [], "point": None}
         if layer in profile:
             found = explain(profile, layer, against=baseline if baseline is not profile else None)
-        else:  # it went, or an engine runs it: what is known of it is from before, what was done is not
-            found = explain((baseline or profile).model_copy(update={"applied": profile.applied}), layer)
+        # it went, or an engine runs it: what is known of it is from before, what was done is not
+        else:
+            found = explain(
+                (baseline or profile).model_copy(update={"applied": profile.applied}), layer
+            )
         return {
             "layer": layer,
             "title": found.title,
             "facts": _facts(row),
-            "reasons": [{"sentence": one.sentence, "advice": _advice(one), "step": one.step} for one in found.reasons],
-            "point": {"intensity": row.intensity, "gflops": row.gflops, "ms": row.self_ms, "bound": row.verdict}
+            "reasons": [
+                {"sentence": one.sentence, "advice": _advice(one), "step": one.step}
+                for one in found.reasons
+            ],
+            "point": {
+                "intensity": row.intensity,
+                "gflops": row.gflops,
+                "ms": row.self_ms,
+                "bound": row.verdict,
+            }
             if row.intensity and row.gflops
             else None,
         }
 
 
 def obstacles(module: Any) -> str | dict[str, str]:
-    """Why a layer cannot be in any number format, or format by format why not in some; of one with parts each part is asked."""
+    """Why a layer cannot be in any number format, or format by format why not in some; of one with
+    parts each part is asked.
+    """
     if not any(weight.is_floating_point() for weight in module.parameters()):
         return "it has no weights; it computes in the format of what it is given"
     if next(module.children(), None) is not None:
         return {}
-    barred = {name: obstacle(module, name) for name in NAMES} | dict.fromkeys(AUTOCAST, autocast_obstacle(module))
+    barred = {name: obstacle(module, name) for name in NAMES} | dict.fromkeys(
+        AUTOCAST, autocast_obstacle(module)
+    )
     return {name: why for name, why in barred.items() if why}
 
 
@@ -178,7 +220,9 @@ def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
     """The layers that can take no format, and those that cannot take some."""
     return {
         "cannot": {layer: why for layer, why in cannot.items() if isinstance(why, str)},
-        "cannot_in": {layer: dict(why) for layer, why in cannot.items() if not isinstance(why, str)},
+        "cannot_in": {
+            layer: dict(why) for layer, why in cannot.items() if not isinstance(why, str)
+        },
     }
 
 
@@ -188,7 +232,12 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
     before = compared[compared.baseline] if compared else None
     now = _current(compared) if compared and len(state.recipe) else before
     rows = [_figure("latency", before, now, "latency_ms", "ms")]
-    if now is not None and now is not before and now.speedup is not None and now.speedup_interval is not None:
+    if (
+        now is not None
+        and now is not before
+        and now.speedup is not None
+        and now.speedup_interval is not None
+    ):
         low, high = now.speedup_interval
         note = "faster" if low > 1 else "slower" if high < 1 else "no faster, within the interval"
         rows[0] |= {"ratio": now.speedup, "low": low, "high": high, "note": note}
@@ -197,7 +246,13 @@ def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
         _figure("size", before, now, "size_bytes", "B"),
         _figure("parameters", before, now, "parameters", ""),
     ]
-    metric = _figure(compared.metric_name if compared and compared.metric_name else "metric", before, now, "metric", "%")
+    metric = _figure(
+        compared.metric_name if compared and compared.metric_name else "metric",
+        before,
+        now,
+        "metric",
+        "%",
+    )
     rows.append(metric | ({} if has_data else {"note": "no test data"}))
     error = now.relative_error if now is not None and now is not before else None
     rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
@@ -214,12 +269,23 @@ def _current(compared: Comparison) -> Measurement | None:
     return next((row for row in compared.rows if row.steps), None)
 
 
-def _figure(name: str, before: Measurement | None, now: Measurement | None, field: str, unit: str) -> dict[str, Any]:
-    return {"name": name, "before": getattr(before, field, None), "now": getattr(now, field, None), "unit": unit}
+def _figure(
+    name: str, before: Measurement | None, now: Measurement | None, field: str, unit: str
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "before": getattr(before, field, None),
+        "now": getattr(now, field, None),
+        "unit": unit,
+    }
 
 
 def _chips(state: State) -> list[dict[str, Any]]:
-    reports = state.variant.reports if state.variant is not None and state.variant.recipe == state.recipe else ()
+    reports = (
+        state.variant.reports
+        if state.variant is not None and state.variant.recipe == state.recipe
+        else ()
+    )
     notes = [" · ".join(report.notes) for report in reports] or [""] * len(state.recipe)
     return [chip | {"note": note} for chip, note in zip(chips(state.recipe), notes, strict=True)]
 
@@ -227,14 +293,20 @@ def _chips(state: State) -> list[dict[str, Any]]:
 def precisions(state: State) -> dict[str, str]:
     """The number format chosen for each layer by itself."""
     return {
-        layer: name for step in state.recipe if step.kind == "precision" for layer, name in step.options.get("layers", {}).items()
+        layer: name
+        for step in state.recipe
+        if step.kind == "precision"
+        for layer, name in step.options.get("layers", {}).items()
     }
 
 
 def pruned(state: State) -> dict[str, float]:
     """The share of channels that is chosen to be removed from each layer by itself."""
     return {
-        layer: ratio for step in state.recipe if step.kind == "prune" for layer, ratio in step.options.get("layers", {}).items()
+        layer: ratio
+        for step in state.recipe
+        if step.kind == "prune"
+        for layer, ratio in step.options.get("layers", {}).items()
     }
 
 
@@ -244,11 +316,16 @@ def channels(state: State) -> dict[str, list[int]]:
         return {}
     now = state.profile or state.baseline
     had = {row.layer: width for _, row in state.baseline.walk() if (width := output_width(row))}
-    return {layer: [(output_width(now[layer]) if layer in now else None) or width, width] for layer, width in had.items()}
+    return {
+        layer: [(output_width(now[layer]) if layer in now else None) or width, width]
+        for layer, width in had.items()
+    }
 
 
 def output_width(row: LayerProfile) -> int | None:
-    """How many output channels a layer has, by the shape of its weight; None for one that has none."""
+    """How many output channels a layer has, by the shape of its weight; None for one that has
+    none.
+    """
     if not row.weight_shape or not row.kind.startswith(("Conv", "Linear", "Embedding")):
         return None
     if row.kind == "Conv1D":  # of GPT-2
@@ -261,7 +338,11 @@ def changes(state: State) -> dict[str, str]:
     chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
     if state.profile is None or state.baseline is None or state.profile is state.baseline:
         return chosen
-    return chosen | {row.layer: row.note for row in side_by_side(state.baseline, state.profile).rows if row.note and row.layer}
+    return chosen | {
+        row.layer: row.note
+        for row in side_by_side(state.baseline, state.profile).rows
+        if row.note and row.layer
+    }
 
 
 def offers(state: State) -> list[dict[str, Any]]:
@@ -284,10 +365,24 @@ def offers(state: State) -> list[dict[str, Any]]:
 
 
 def as_measured(found: list[dict[str, Any]], state: State) -> list[dict[str, Any]]:
-    """Offers in milliseconds of the latency that is shown: a profile taken on a busy machine would promise more than there is."""
+    """Offers in milliseconds of the latency that is shown: a profile taken on a busy machine would
+    promise more than there is.
+    """
     compared, profile = state.comparison, state.profile or state.baseline
-    now = None if compared is None else _current(compared) if len(state.recipe) else compared[compared.baseline]
-    if state.is_busy or profile is None or now is None or not now.latency_ms or now.latency_ms >= profile.total_ms:
+    now = (
+        None
+        if compared is None
+        else _current(compared)
+        if len(state.recipe)
+        else compared[compared.baseline]
+    )
+    if (
+        state.is_busy
+        or profile is None
+        or now is None
+        or not now.latency_ms
+        or now.latency_ms >= profile.total_ms
+    ):
         return found
     share = now.latency_ms / profile.total_ms
     return [one | {"saves_ms": one["saves_ms"] and one["saves_ms"] * share} for one in found]

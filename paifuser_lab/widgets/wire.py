@@ -1,4 +1,6 @@
-"""Records as the page takes them: names of few kinds are numbered, columns of numbers travel as buffers."""
+"""Records as the page takes them: names of few kinds are numbered, columns of numbers travel as
+buffers.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def packed(record: Record) -> dict[str, Any]:
 
 
 def packed_profile(profile: Profile) -> dict[str, Any]:
-    """The tree in its order: paths as text, few-valued columns numbered, numbers as float32, where NaN is what is not known."""
+    """The tree in its order: paths as text, few-valued columns numbered, numbers as float32, where
+    NaN is what is not known.
+    """
     rows = [row for _, row in profile.walk()]
     place = {row.layer: index for index, row in enumerate(rows)}
     parents = [place[profile.parent(row.layer)] if row.layer else -1 for row in rows]
@@ -98,32 +102,50 @@ def packed_memory(timeline: MemoryTimeline) -> dict[str, Any]:
 
 
 def packed_sensitivity(found: Sensitivity) -> dict[str, Any]:
-    """Layers in their order; for each format the estimates as two columns of float32, where NaN is what is not known."""
+    """Layers in their order; for each format the estimates as two columns of float32, where NaN is
+    what is not known.
+    """
     judged = next((one for one in found.methods if one.name == found.method), None)
     agreement = judged.agreement if judged is not None else {}
     scores = [row.scores for row in found.rows]
     return {
-        **found.model_dump(include={"workload", "machine", "unit", "method", "examples", "is_interrupted"}, mode="json"),
+        **found.model_dump(
+            include={"workload", "machine", "unit", "method", "examples", "is_interrupted"},
+            mode="json",
+        ),
         "title": title(found),
         "notes": list(found.notes),
         "formats": list(found.formats),
-        "choices": [name for name in found.formats if name in NAMES],  # what can be run, not only looked at
+        "choices": [
+            name for name in found.formats if name in NAMES
+        ],  # what can be run, not only looked at
         "agreement": {name: value for name, value in agreement.items() if math.isfinite(value)},
         "layer": [row.layer for row in found.rows],
         "kind": numbered(row.kind for row in found.rows),
         "note": numbered(row.note or "" for row in found.rows),
         "parameters": numpy.asarray([row.parameters for row in found.rows], "<f4").tobytes(),
-        "predicted": {name: _estimates([one.get(name, {}).get(found.method) for one in scores]) for name in found.formats},
-        "measured": {name: _estimates([one.get(name, {}).get("ablation") for one in scores]) for name in found.formats},
+        "predicted": {
+            name: _estimates([one.get(name, {}).get(found.method) for one in scores])
+            for name in found.formats
+        },
+        "measured": {
+            name: _estimates([one.get(name, {}).get("ablation") for one in scores])
+            for name in found.formats
+        },
     }
 
 
 def packed_importance(found: Importance) -> dict[str, Any]:
-    """Layers in their order; the values of all channels in one column of float32, layer after layer, each in its layer's mean."""
+    """Layers in their order; the values of all channels in one column of float32, layer after
+    layer, each in its layer's mean.
+    """
     means = [row.mean or 1.0 for row in found.rows]
     errors = [numpy.asarray(row.errors or [math.nan] * len(row.values)) for row in found.rows]
     return {
-        **found.model_dump(include={"workload", "machine", "method", "unit", "examples", "is_interrupted"}, mode="json"),
+        **found.model_dump(
+            include={"workload", "machine", "method", "unit", "examples", "is_interrupted"},
+            mode="json",
+        ),
         "title": f"{found.workload}: how much each channel matters",
         "cut_by": found.cut_by or shown_and_cut(found.method, as_importance(found.method)),
         "notes": list(found.notes),
@@ -135,19 +157,31 @@ def packed_importance(found: Importance) -> dict[str, Any]:
         "is_answer": numpy.asarray([row.is_answer for row in found.rows], "<i4").tobytes(),
         "mean": numpy.asarray([row.mean for row in found.rows], "<f4").tobytes(),
         "value": b"".join(row.normalised.astype("<f4").tobytes() for row in found.rows),
-        "error": b"".join((one / mean).astype("<f4").tobytes() for one, mean in zip(errors, means, strict=True)),
+        "error": b"".join(
+            (one / mean).astype("<f4").tobytes() for one, mean in zip(errors, means, strict=True)
+        ),
     }
 
 
 def packed_allocation(found: Allocation) -> dict[str, Any]:
-    """The points in their order, the frontier before the uniform ones; their numbers as float32, where NaN is what is not known."""
+    """The points in their order, the frontier before the uniform ones; their numbers as float32,
+    where NaN is what is not known.
+    """
     points = found.everything
-    columns = {f"achieved_{name}": [getattr(point.achieved, name, None) for point in points] for name in Achieved.model_fields}
-    columns |= {name: [getattr(point, name) for point in points] for name in ("loss", "loss_error", "latency_ms", "size_bytes")}
+    columns = {
+        f"achieved_{name}": [getattr(point.achieved, name, None) for point in points]
+        for name in Achieved.model_fields
+    }
+    columns |= {
+        name: [getattr(point, name) for point in points]
+        for name in ("loss", "loss_error", "latency_ms", "size_bytes")
+    }
     columns["x"] = [place_of(found, point)[0] for point in points]
     columns["achieved_x"] = [(achieved_place(found, point) or (None,))[0] for point in points]
     return {
-        **found.model_dump(include={"unit", "axis", "limits", "baseline_ms", "baseline_bytes"}, mode="json"),
+        **found.model_dump(
+            include={"unit", "axis", "limits", "baseline_ms", "baseline_bytes"}, mode="json"
+        ),
         "title": found.title,
         "remarks": list(found.remarks),
         "frontier": len(found.points),
@@ -173,16 +207,21 @@ def packed_fusions(found: FusionMap) -> dict[str, Any]:
         "standing": numbered(one.standing for one in places),
         "reason": numbered(one.reason for one in places),
         "numbers": {
-            name: _floats(getattr(one, name) for one in places) for name in ("apart_ms", "fused_ms", "saved_bytes", "error")
+            name: _floats(getattr(one, name) for one in places)
+            for name in ("apart_ms", "fused_ms", "saved_bytes", "error")
         },
     }
 
 
 def packed_attention(found: AttentionCost) -> dict[str, Any]:
-    """The shares as columns, and the error of each layer at each of them, layer after layer; NaN where it cannot take part."""
+    """The shares as columns, and the error of each layer at each of them, layer after layer; NaN
+    where it cannot take part.
+    """
     unknown = (math.nan,) * len(found.keeps)
     return {
-        **found.model_dump(include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"),
+        **found.model_dump(
+            include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"
+        ),
         "title": found.title,
         "keeps": _exact(found.keeps),
         "errors": _exact(found.errors),
@@ -217,8 +256,14 @@ def packed_coupling(found: Coupling) -> dict[str, Any]:
 
 
 def packed_cut_cost(found: CutCost) -> dict[str, Any]:
-    """Lengths, weights and layers as columns; of each the lengths that it has, one row after the other. Numbers are those of Python."""
-    stairs = {str(place): [list(step) for step in layer.stairs] for place, layer in enumerate(found.layers) if layer.stairs}
+    """Lengths, weights and layers as columns; of each the lengths that it has, one row after the
+    other. Numbers are those of Python.
+    """
+    stairs = {
+        str(place): [list(step) for step in layer.stairs]
+        for place, layer in enumerate(found.layers)
+        if layer.stairs
+    }
     return {
         **found.model_dump(include={"latency_ms", "other_parameters", "other_flops"}),
         "fixed": _whole(length.fixed for length in found.lengths),
@@ -238,7 +283,10 @@ def numbered(values: Iterable[str]) -> dict[str, Any]:
     listed = list(values)
     names = list(dict.fromkeys(listed))
     place = {name: index for index, name in enumerate(names)}
-    return {"names": names, "codes": numpy.asarray([place[value] for value in listed], "<u2").tobytes()}
+    return {
+        "names": names,
+        "codes": numpy.asarray([place[value] for value in listed], "<u2").tobytes(),
+    }
 
 
 def _column(rows: list[LayerProfile], name: str) -> bytes:
@@ -246,7 +294,9 @@ def _column(rows: list[LayerProfile], name: str) -> bytes:
 
 
 def _floats(values: Iterable[float | None]) -> bytes:
-    return numpy.asarray([math.nan if value is None else value for value in values], "<f4").tobytes()
+    return numpy.asarray(
+        [math.nan if value is None else value for value in values], "<f4"
+    ).tobytes()
 
 
 def _whole(values: Iterable[int]) -> bytes:
@@ -260,13 +310,19 @@ def _exact(values: Iterable[float]) -> bytes:
 def _ragged(rows: Iterable[Sequence[int]]) -> dict[str, bytes]:
     """Rows of different lengths: how many each has, and all of them."""
     listed = list(rows)
-    return {"count": _whole(len(row) for row in listed), "value": _whole(one for row in listed for one in row)}
+    return {
+        "count": _whole(len(row) for row in listed),
+        "value": _whole(one for row in listed for one in row),
+    }
 
 
 def _estimates(found: Sequence[Estimate | None]) -> dict[str, bytes]:
     values = [math.nan if one is None else one.value for one in found]
     errors = [math.nan if one is None or one.error is None else one.error for one in found]
-    return {"value": numpy.asarray(values, "<f4").tobytes(), "error": numpy.asarray(errors, "<f4").tobytes()}
+    return {
+        "value": numpy.asarray(values, "<f4").tobytes(),
+        "error": numpy.asarray(errors, "<f4").tobytes(),
+    }
 
 
 def _shape(row: LayerProfile) -> str:

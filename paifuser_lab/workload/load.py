@@ -1,4 +1,6 @@
-"""A workload by name: from the zoo, from a transformers config, or from a function of the user's own."""
+"""A workload by name: from the zoo, from a transformers config, or from a function of the user's
+own.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,15 @@ def load(
     device: str = "cpu",
     **options: Any,
 ) -> Workload:
-    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or `package.module:function`.
+    """A workload by name: a model of the zoo, `hf:TYPE` from a transformers config, or
+    `package.module:function`.
 
-    Equal seeds give equal weights. A function decides on its batch itself. `data` is a `package.module:function` that gives the batches
-    to learn from and those to judge by, in place of any that the model comes with.
+    Equal seeds give equal weights. A function decides on its batch itself. `data` is a
+    `package.module:function` that gives the batches to learn from and those to judge by, in place
+    of any that the model comes with.
 
-    Options go to the function, or to the transformers config (`load("hf:bert", num_hidden_layers=2)`).
+    Options go to the function, or to the transformers config (`load("hf:bert",
+    num_hidden_layers=2)`).
     """
     check_count("batch", batch, error=WorkloadError)
     wanted = device_of(device)
@@ -56,9 +61,18 @@ def load(
 
 
 def load_named_in_file(
-    name: str, source: Path, *, trust: bool, batch: int, seed: int, device: str, options: dict[str, Any]
+    name: str,
+    source: Path,
+    *,
+    trust: bool,
+    batch: int,
+    seed: int,
+    device: str,
+    options: dict[str, Any],
 ) -> Workload:
-    """A workload by a name that a file holds: a function only where `trust` says so, or as the module `trust` allows."""
+    """A workload by a name that a file holds: a function only where `trust` says so, or as the
+    module `trust` allows.
+    """
     if trust or not names_function(name):
         return load(name, batch=batch, seed=seed, device=device, **options)
     work = _made_by(followed(name, source), name, seed, options)
@@ -87,16 +101,28 @@ def _from_zoo(name: str, batch: int, seed: int, options: dict[str, Any]) -> Work
     from .. import zoo
 
     if unknown := options.keys() - {"trained"}:
-        raise WorkloadError(f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained.")
+        raise WorkloadError(
+            f"{name!r} has no option '{min(unknown)}'; it has batch, seed, trained."
+        )
     with ExitStack() as stack:
-        parts = zoo.build(name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options)
+        parts = zoo.build(
+            name, batch=batch, seed=seed, on_epoch=_epoch_by_epoch(name, stack), **options
+        )
     return Workload(
-        parts.model, parts.inputs, name=name, loss=parts.loss, train=parts.train, test=parts.test, metric=parts.metric
+        parts.model,
+        parts.inputs,
+        name=name,
+        loss=parts.loss,
+        train=parts.train,
+        test=parts.test,
+        metric=parts.metric,
     )
 
 
 def _epoch_by_epoch(name: str, stack: ExitStack) -> Callable[[int, int, float], None]:
-    """Shows how far training has come, from the first epoch on: models that need none show nothing."""
+    """Shows how far training has come, from the first epoch on: models that need none show
+    nothing.
+    """
     shown: list[Progress] = []
 
     def on_epoch(epoch: int, epochs: int, loss: float) -> None:
@@ -112,17 +138,24 @@ def _from_function(name: str, seed: int, options: dict[str, Any]) -> Workload:
         return _made_by(imported(name), name, seed, options)
 
 
-def _made_by(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Workload:
+def _made_by(
+    function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]
+) -> Workload:
     made = _answer_of(function, name, seed, options)
     if isinstance(made, Workload):
         return made
     if isinstance(made, tuple) and len(made) == 2:
         return Workload(made[0], made[1], name=name.partition(":")[2])
-    raise WorkloadError(f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its inputs.")
+    raise WorkloadError(
+        f"{name} returned {type(made).__name__}; return a Workload, or a pair of a model and its "
+        "inputs."
+    )
 
 
 def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict[str, Any]) -> Any:
-    """What a function of the user's own returns; what it raises is described by its name and its options."""
+    """What a function of the user's own returns; what it raises is described by its name and its
+    options.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         try:
@@ -130,9 +163,15 @@ def _answer_of(function: Callable[..., Any], name: str, seed: int, options: dict
         except PaifuserError:
             raise
         except Exception as error:
-            given = f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}" if options else ""
+            given = (
+                f" with {', '.join(f'{key}={value!r}' for key, value in options.items())}"
+                if options
+                else ""
+            )
             reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-            raise WorkloadError(f"{name!r} fails when called{given or ' without options'} ({reason}); correct it.") from error
+            raise WorkloadError(
+                f"{name!r} fails when called{given or ' without options'} ({reason}); correct it."
+            ) from error
 
 
 def _data_of(name: str, seed: int) -> tuple[Any, Any]:
@@ -141,7 +180,10 @@ def _data_of(name: str, seed: int) -> tuple[Any, Any]:
         made = _answer_of(imported(name), name, seed, {})
     if isinstance(made, tuple) and len(made) == 2:
         return made
-    raise WorkloadError(f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, and to judge by.")
+    raise WorkloadError(
+        f"{name} returned {type(made).__name__}; as data, return a pair: batches to learn from, "
+        "and to judge by."
+    )
 
 
 @contextmanager
@@ -169,7 +211,9 @@ def _from_transformers(name: str, batch: int, seed: int, options: dict[str, Any]
     except PaifuserError:
         raise
     except Exception as error:  # it checks options by whatever their use raises
-        raise UnknownModelError(f"transformers cannot make {name!r}: {first_line(error)}") from error
+        raise UnknownModelError(
+            f"transformers cannot make {name!r}: {first_line(error)}"
+        ) from error
     return Workload(model, inputs, name=name)
 
 
@@ -178,7 +222,8 @@ def _inputs_or_advice(model: Any, name: str, batch: int) -> dict[str, Tensor]:
         return _transformers_inputs(model, batch)
     except (ValueError, AttributeError, TypeError) as error:
         raise UnknownModelError(
-            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and inputs yourself, and use "
+            f"No plausible inputs are known for {name!r} ({first_line(error)}); build model and "
+            "inputs yourself, and use "
             f"Workload(model, inputs)."
         ) from error
 

@@ -1,4 +1,6 @@
-"""The examples that a repair learns from and is judged by, as one batch: each layer is then repaired in a single run."""
+"""The examples that a repair learns from and is judged by, as one batch: each layer is then
+repaired in a single run.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ HELD_OUT = 4  # one example in so many
 
 @dataclass(frozen=True)
 class Samples:
-    """A batch: in front the examples to learn from, behind them those to be judged by, where there are enough for both."""
+    """A batch: in front the examples to learn from, behind them those to be judged by, where there
+    are enough for both.
+    """
 
     inputs: Inputs
     count: int
@@ -36,7 +40,10 @@ class Samples:
     def judges(self) -> str:
         """Who judges, for a sentence."""
         if self.learned < self.count:
-            return f"{counted(self.count - self.learned, 'example')} of the {self.source} that it did not learn from"
+            return (
+                f"{counted(self.count - self.learned, 'example')} of the {self.source} that it did "
+                "not learn from"
+            )
         return f"the {self.source} that it learned from"
 
     def judged(self, answer: Tensor) -> Tensor:
@@ -46,7 +53,11 @@ class Samples:
 
     def border(self, rows: int) -> int:
         """Of the rows of a layer, example after example: how many are learned from."""
-        return rows * self.learned // self.count if self.learned < self.count else rows - rows // HELD_OUT
+        return (
+            rows * self.learned // self.count
+            if self.learned < self.count
+            else rows - rows // HELD_OUT
+        )
 
 
 def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
@@ -97,6 +108,9 @@ def _fits(one: Any, other: Any) -> bool:
 def _joined(batches: list[Inputs]) -> Inputs:
     leaves = [pytree.tree_leaves((batch.args, batch.kwargs)) for batch in batches]
     _, spec = pytree.tree_flatten((batches[0].args, batches[0].kwargs))
-    rows = [torch.cat(column) if isinstance(column[0], Tensor) else column[0] for column in zip(*leaves, strict=True)]
+    rows = [
+        torch.cat(column) if isinstance(column[0], Tensor) else column[0]
+        for column in zip(*leaves, strict=True)
+    ]
     args, kwargs = pytree.tree_unflatten(rows, spec)
     return Inputs(args, kwargs)

@@ -1,4 +1,6 @@
-"""Random numbers that are a function of seed, epoch and step alone, so that a training that goes on needs no stored random state."""
+"""Random numbers that are a function of seed, epoch and step alone, so that a training that goes on
+needs no stored random state.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,15 @@ def own_chance(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def seeded_generators(loader: Any, seed: int) -> Iterator[None]:
-    """A loader that has random generators of its own draws from these as the seed says; they are put back."""
+    """A loader that has random generators of its own draws from these as the seed says; they are
+    put back.
+    """
     holders = [loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler"))]
-    own = {id(one): one for holder in holders if isinstance(one := getattr(holder, "generator", None), torch.Generator)}
+    own = {
+        id(one): one
+        for holder in holders
+        if isinstance(one := getattr(holder, "generator", None), torch.Generator)
+    }
     states = [(generator, generator.get_state()) for generator in own.values()]
     for generator in own.values():
         generator.manual_seed(seed)

@@ -1,4 +1,6 @@
-"""A model together with what is needed to judge it: example inputs and, where known, loss, data and metric."""
+"""A model together with what is needed to judge it: example inputs and, where known, loss, data and
+metric.
+"""
 
 from __future__ import annotations
 
@@ -65,19 +67,26 @@ class Inputs:
         """The tensors in them, in order."""
         if self.is_flat:
             return [*self.args, *self.kwargs.values()]
-        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        return [
+            leaf
+            for leaf in pytree.tree_leaves((self.args, self.kwargs))
+            if isinstance(leaf, Tensor)
+        ]
 
     def __call__(self, model: Callable[..., Any]) -> Any:
-        """The model's answer to these inputs; one that comes piece by piece, such as tokens, is taken to its end."""
+        """The model's answer to these inputs; one that comes piece by piece, such as tokens, is
+        taken to its end.
+        """
         answer = model(*self.args, **self.kwargs)
         return list(answer) if isinstance(answer, GeneratorType) else answer
 
 
 class Workload:
-    """What every tool takes: a model, example inputs and, where known, loss, train and test data and a metric.
+    """What every tool takes: a model, example inputs and, where known, loss, train and test data
+    and a metric.
 
-    The model is used as it is and never changed: it runs in eval mode, without gradients, and its training flags and
-    buffers are put back afterwards.
+    The model is used as it is and never changed: it runs in eval mode, without gradients, and its
+    training flags and buffers are put back afterwards.
     """
 
     def __init__(
@@ -92,14 +101,20 @@ class Workload:
         metric: Metric | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise WorkloadError(f"A workload needs a torch.nn.Module; {type(model).__name__} is none.")
+            raise WorkloadError(
+                f"A workload needs a torch.nn.Module; {type(model).__name__} is none."
+            )
         self.model = model
         self.name = _checked_name(name or type(model).__name__)
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did
-        self.applied: tuple[Options, ...] = ()  # the steps that a recipe changed the model by, where one did
-        self.variants: OrderedDict[str, Any] = OrderedDict()  # what was made of it, kept by `apply`, gone when it goes
+        self.applied: tuple[
+            Options, ...
+        ] = ()  # the steps that a recipe changed the model by, where one did
+        self.variants: OrderedDict[str, Any] = (
+            OrderedDict()
+        )  # what was made of it, kept by `apply`, gone when it goes
         _check_names(self)
         _check_runs_live(self)
         _check_materialised(self)
@@ -117,10 +132,16 @@ class Workload:
     @property
     def metric_name(self) -> str | None:
         """What the metric is called."""
-        return None if self.metric is None else getattr(self.metric, "__name__", type(self.metric).__name__)
+        return (
+            None
+            if self.metric is None
+            else getattr(self.metric, "__name__", type(self.metric).__name__)
+        )
 
     def output(self) -> Any:
-        """The model's answer to its example inputs, checked: a failure or a NaN names the layer where it began."""
+        """The model's answer to its example inputs, checked: a failure or a NaN names the layer
+        where it began.
+        """
         inputs = self.inputs.clone()
         with running(self.model):
             try:
@@ -131,19 +152,26 @@ class Workload:
             if has_nan(output):
                 layer = first_nan(self.model, lambda: self.inputs.clone()(self.model))
                 raise ForwardError(
-                    f"{self.name} returns NaN on its example inputs, first at {describe(self.model, layer)}.", layer=layer
+                    f"{self.name} returns NaN on its example inputs, first at "
+                    f"{describe(self.model, layer)}.",
+                    layer=layer,
                 )
         return output
 
     def evaluate(self, model: Callable[..., Any] | None = None) -> float | None:
-        """The metric of a model (its own, unless another is given) on the test data; None where either is unknown."""
+        """The metric of a model (its own, unless another is given) on the test data; None where
+        either is unknown.
+        """
         if self.metric is None or self.test is None:
             return None
         judged = model or self.model
         module = judged if isinstance(judged, nn.Module) else self.model
 
         def predict(batch: Any) -> Any:
-            with _told(f"{self.name} fails on its test data", "see that each batch has what the model takes"):
+            with _told(
+                f"{self.name} fails on its test data",
+                "see that each batch has what the model takes",
+            ):
                 answer = Inputs.of(batch).map(lambda tensor: tensor.to(self.device))(judged)
             return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), answer)
 
@@ -167,7 +195,8 @@ class Workload:
             own.model = copied(self.model)
         except Exception as error:
             raise WorkloadError(
-                f"{self.name} cannot be copied ({first_line(error)}), and only a copy is changed or moved."
+                f"{self.name} cannot be copied ({first_line(error)}), and only a copy is changed "
+                "or moved."
             ) from error
         return own
 
@@ -180,7 +209,9 @@ def _told(what: str, remedy: str) -> Iterator[None]:
     except PaifuserError:
         raise
     except Exception as error:
-        raise MeasureError(f"{what} ({type(error).__name__}: {first_line(error).rstrip('.')}); {remedy}.") from error
+        raise MeasureError(
+            f"{what} ({type(error).__name__}: {first_line(error).rstrip('.')}); {remedy}."
+        ) from error
 
 
 class Derived(Protocol):
@@ -194,7 +225,8 @@ class Derived(Protocol):
 
 
 def workload_of(subject: Workload | Derived) -> Workload:
-    """The workload that a tool was handed, or the one that what it was handed makes; a bare model is none.
+    """The workload that a tool was handed, or the one that what it was handed makes; a bare model
+    is none.
 
     Every public function that takes a workload begins with it.
     """
@@ -203,22 +235,29 @@ def workload_of(subject: Workload | Derived) -> Workload:
     made = None if isinstance(subject, nn.Module) else getattr(subject, "workload", None)
     if not isinstance(made, Workload):
         kind = type(subject).__name__
-        raise WorkloadError(f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or lab.load(name).")
+        raise WorkloadError(
+            f"A {kind} is no workload; wrap the model: lab.Workload(model, inputs), or "
+            "lab.load(name)."
+        )
     return made
 
 
-# What was called under torch.inference_mode() and makes models or needs gradients: what it makes is to be trained and changed later.
+# What was called under torch.inference_mode() and makes models or needs gradients: what it makes is
+# to be trained and changed later.
 outside_inference = torch.inference_mode(False)
 
 
-# One thread runs models at a time: a workbench does so in the background while a cell may do the same, perhaps with the same model. Its
-# flags and buffers, torch's profiler and its modes, exporting and compiling are the whole process's, and two timings would disturb each other.
+# One thread runs models at a time: a workbench does so in the background while a cell may do the
+# same, perhaps with the same model. Its flags and buffers, torch's profiler and its modes,
+# exporting and compiling are the whole process's, and two timings would disturb each other.
 QUIET = RLock()
 
 
 @contextmanager
 def running(model: nn.Module) -> Iterator[None]:
-    """In eval mode and without gradients, while no other thread runs one; flags and buffers are put back whatever happens."""
+    """In eval mode and without gradients, while no other thread runs one; flags and buffers are put
+    back whatever happens.
+    """
     with QUIET:
         yield from _running(model)
 
@@ -241,7 +280,9 @@ def _running(model: nn.Module) -> Iterator[None]:
 
 
 def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> None:
-    """A forward may have put a new tensor, or a new name, in a buffer's place; compiled script cannot have new names."""
+    """A forward may have put a new tensor, or a new name, in a buffer's place; compiled script
+    cannot have new names.
+    """
     if isinstance(module, torch.jit.ScriptModule):
         for name, buffer in buffers.items():
             setattr(module, name, buffer)
@@ -251,7 +292,11 @@ def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> N
 
 
 def _is_equal(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) if one.layout is torch.strided else torch.equal(one.to_dense(), other.to_dense())
+    return (
+        torch.equal(one, other)
+        if one.layout is torch.strided
+        else torch.equal(one.to_dense(), other.to_dense())
+    )
 
 
 def changed_buffers(work: Workload) -> tuple[str, ...]:
@@ -261,7 +306,11 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
     with running(work.model):
         inputs(work.model)
         after = dict(work.model.named_buffers())
-        return tuple(name for name, value in before.items() if name not in after or not _is_equal(after[name], value))
+        return tuple(
+            name
+            for name, value in before.items()
+            if name not in after or not _is_equal(after[name], value)
+        )
 
 
 def _checked_name(name: str) -> str:
@@ -269,49 +318,78 @@ def _checked_name(name: str) -> str:
     if not isinstance(name, str):
         raise WorkloadError(f"{name!r} cannot name a workload; a name is text, such as 'resnet18'.")
     if not is_encodable(name):
-        raise WorkloadError(f"The name {name!r} cannot be written into a file: it holds half a character; choose another.")
+        raise WorkloadError(
+            f"The name {name!r} cannot be written into a file: it holds half a character; choose "
+            "another."
+        )
     return name
 
 
 def _check_names(work: Workload) -> None:
-    named = (*work.model.named_modules(), *work.model.named_parameters(), *work.model.named_buffers())
+    named = (
+        *work.model.named_modules(),
+        *work.model.named_parameters(),
+        *work.model.named_buffers(),
+    )
     for name, _ in named:
         if not is_encodable(name):
-            raise WorkloadError(f"{work.name}: the name {name!r} cannot be written into a file; name that layer otherwise.")
+            raise WorkloadError(
+                f"{work.name}: the name {name!r} cannot be written into a file; name that layer "
+                "otherwise."
+            )
 
 
 def _check_runs_live(work: Workload) -> None:
-    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode, and its layers are gone."""
-    if any(isinstance(module, GraphModule) and "eval" in vars(module) for module in work.model.modules()):
+    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode,
+    and its layers are gone.
+    """
+    if any(
+        isinstance(module, GraphModule) and "eval" in vars(module)
+        for module in work.model.modules()
+    ):
         raise WorkloadError(
-            f"{work.name} was made by torch.export, which fixes its mode and leaves no layers; give the model that was exported."
+            f"{work.name} was made by torch.export, which fixes its mode and leaves no layers; "
+            "give the model that was exported."
         )
 
 
 def _check_materialised(work: Workload) -> None:
     for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
         if is_lazy(tensor):
-            raise WorkloadError(f"{work.name}: '{name}' of a lazy layer has no shape yet; call the model once first.")
+            raise WorkloadError(
+                f"{work.name}: '{name}' of a lazy layer has no shape yet; call the model once "
+                "first."
+            )
         if tensor.is_meta:
-            raise WorkloadError(f"{work.name}: '{name}' is on the meta device and has no values; load the weights first.")
+            raise WorkloadError(
+                f"{work.name}: '{name}' is on the meta device and has no values; load the weights "
+                "first."
+            )
 
 
 def _check_inputs(work: Workload) -> None:
     for tensor in work.inputs.tensors:
         if tensor.is_meta:
-            raise WorkloadError(f"{work.name}: an input is on the meta device and has no values; give real tensors.")
+            raise WorkloadError(
+                f"{work.name}: an input is on the meta device and has no values; give real tensors."
+            )
         if tensor.ndim and tensor.shape[0] == 0:
             raise WorkloadError(
-                f"{work.name}: an input has shape {tuple(tensor.shape)}, a batch of zero; give at least one example."
+                f"{work.name}: an input has shape {tuple(tensor.shape)}, a batch of zero; give at "
+                "least one example."
             )
         if tensor.device != work.device:
-            raise WorkloadError(f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of them.")
+            raise WorkloadError(
+                f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of "
+                "them."
+            )
 
 
 def _check_plain(name: str, output: Any) -> None:
     if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
         raise WorkloadError(
-            f"{name} answers with a nested tensor, whose values cannot be compared; let its forward return a padded one "
+            f"{name} answers with a nested tensor, whose values cannot be compared; let its "
+            "forward return a padded one "
             f"(torch.nested.to_padded_tensor)."
         )
 
@@ -321,5 +399,7 @@ def _forward_error(work: Workload, error: Exception) -> ForwardError:
     received = f", which received {', '.join(shapes)}" if shapes else ""
     reason = first_line(error).rstrip(".")
     return ForwardError(
-        f"{work.name} fails on its example inputs at {describe(work.model, layer)}{received}: {reason}.", layer=layer
+        f"{work.name} fails on its example inputs at {describe(work.model, layer)}{received}: "
+        f"{reason}.",
+        layer=layer,
     )

@@ -1,15 +1,18 @@
-"""Models by name, and small real data to train them on: `zoo.build("resnet18")`, nothing to download.
+"""Models by name, and small real data to train them on: `zoo.build("resnet18")`, nothing to
+download.
 
     convolutional      resnet.py  mobilenet.py  convnext.py
     attention          vit.py  swin.py  bert.py
     detection          yolo.py
     segmentation       unet.py  segnet.py  segvit.py
-    trained here       trained.py (what is learned from what), training.py (the loop), cache.py (weights kept on disk)
+    trained here       trained.py (what is learned from what), training.py (the loop), cache.py
+    (weights kept on disk)
     data and metrics   data.py  streets.py  maps.py  metrics.py
     shared             parts.py (what a workload is made of), weights.py (seeded, plausible weights)
 
-A new model is one new file and one line in `_MODELS`. The file holds a function for the model and one for its tiny
-sibling, named as here with underscores (`swin_t`, `swin_t_tiny`), each taking the batch size and returning `Parts`.
+A new model is one new file and one line in `_MODELS`. The file holds a function for the model and
+one for its tiny sibling, named as here with underscores (`swin_t`, `swin_t_tiny`), each taking the
+batch size and returning `Parts`.
 """
 
 from __future__ import annotations
@@ -66,14 +69,17 @@ def build(
 ) -> Parts:
     """Give me the model of this name with example inputs, and with data where it has some.
 
-    The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …) come trained: the
-    first time they train for a while, calling `on_epoch(epoch, epochs, loss)`, later they are read from the cache;
-    `trained=False` gives them untrained.
+    The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …)
+    come trained: the first time they train for a while, calling `on_epoch(epoch, epochs, loss)`,
+    later they are read from the cache; `trained=False` gives them untrained.
     """
     if name not in names():
         raise UnknownModelError(_unknown(name))
     if batch < 1:
-        raise WorkloadError(f"{name!r} was asked for with batch={batch}: a batch holds at least one example, give 1 or more.")
+        raise WorkloadError(
+            f"{name!r} was asked for with batch={batch}: a batch holds at least one example, give "
+            "1 or more."
+        )
     if name in _TRAINED:
         from .trained import build_trained
 
@@ -86,5 +92,9 @@ def build(
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name.lower(), names(), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose one of {', '.join(names())}."
+    hint = (
+        f"did you mean {' or '.join(map(repr, near))}?"
+        if near
+        else f"choose one of {', '.join(names())}."
+    )
     return f"There is no model named {name!r}; {hint}"

@@ -22,7 +22,9 @@ class Embeddings(nn.Module):
     def forward(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> torch.Tensor:
         """A vector for every token."""
         positions = torch.arange(input_ids.shape[1], device=input_ids.device)
-        out: torch.Tensor = self.norm(self.word(input_ids) + self.position(positions) + self.segment(token_type_ids))
+        out: torch.Tensor = self.norm(
+            self.word(input_ids) + self.position(positions) + self.segment(token_type_ids)
+        )
         return out
 
 
@@ -56,7 +58,9 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = SelfAttention(width, heads)
         self.norm1 = nn.LayerNorm(width, eps=1e-12)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
         self.norm2 = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -82,7 +86,9 @@ class Bert(nn.Module):
         attention_mask: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
-        """A vector for every token and one for the text; `attention_mask` is 1 for tokens and 0 for padding."""
+        """A vector for every token and one for the text; `attention_mask` is 1 for tokens and 0 for
+        padding.
+        """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         mask = None if attention_mask is None else attention_mask[:, None, None, :].bool()
         x = self.embeddings(input_ids, segments)

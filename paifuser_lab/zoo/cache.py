@@ -1,4 +1,6 @@
-"""Trained weights kept on disk: written whole or not at all, and believed only when their SHA-256 agrees."""
+"""Trained weights kept on disk: written whole or not at all, and believed only when their SHA-256
+agrees.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ import platformdirs
 import safetensors.torch
 import torch
 
-# Raise it when a trained model's architecture, data or training changes: old weights are then left unread.
+# Raise it when a trained model's architecture, data or training changes: old weights are then left
+# unread.
 VERSION = 1
 
 Weights = dict[str, torch.Tensor]
@@ -38,10 +41,15 @@ def load_or_make(name: str, seed: int, make: Callable[[], Weights]) -> Weights:
         return weights
     weights = make()
     try:
-        _write(path, safetensors.torch.save({key: tensor.contiguous() for key, tensor in weights.items()}))
+        _write(
+            path,
+            safetensors.torch.save({key: tensor.contiguous() for key, tensor in weights.items()}),
+        )
     except OSError as error:
         hint = "it will train again next time; set PAIFUSER_CACHE to a folder that can be written"
-        warnings.warn(f"{name!r} could not be kept in {path.parent} ({error}): {hint}.", stacklevel=2)
+        warnings.warn(
+            f"{name!r} could not be kept in {path.parent} ({error}): {hint}.", stacklevel=2
+        )
     return weights
 
 

@@ -17,7 +17,9 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class Block(nn.Module):
-    """A 7×7 depthwise convolution and a two-layer perceptron on every pixel, scaled and added to the input."""
+    """A 7×7 depthwise convolution and a two-layer perceptron on every pixel, scaled and added to
+    the input.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -26,7 +28,8 @@ class Block(nn.Module):
         self.expand = nn.Linear(width, 4 * width)
         self.gelu = nn.GELU()
         self.project = nn.Linear(4 * width, width)
-        # The paper starts at 1e-6; at that size an untrained branch would be invisible to every tool that looks at it.
+        # The paper starts at 1e-6; at that size an untrained branch would be invisible to every
+        # tool that looks at it.
         self.layer_scale = nn.Parameter(torch.empty(width).uniform_(0.1, 0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,11 +44,16 @@ class ConvNeXt(nn.Module):
 
     def __init__(self, depths: tuple[int, ...], widths: tuple[int, ...], *, classes: int) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, widths[0], 4, stride=4), ChannelNorm(widths[0], eps=1e-6))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, widths[0], 4, stride=4), ChannelNorm(widths[0], eps=1e-6)
+        )
         stages: list[nn.Module] = []
         for index, (depth, width) in enumerate(zip(depths, widths, strict=True)):
             if index > 0:
-                stages += [ChannelNorm(widths[index - 1], eps=1e-6), nn.Conv2d(widths[index - 1], width, 2, stride=2)]
+                stages += [
+                    ChannelNorm(widths[index - 1], eps=1e-6),
+                    nn.Conv2d(widths[index - 1], width, 2, stride=2),
+                ]
             stages += [Block(width) for _ in range(depth)]
         self.stages = nn.Sequential(*stages)
         self.norm = nn.LayerNorm(widths[-1], eps=1e-6)
@@ -60,7 +68,9 @@ class ConvNeXt(nn.Module):
 
 def convnext_t(batch: int) -> Parts:
     """ConvNeXt-T on 224×224 images."""
-    return image_parts(ConvNeXt((3, 3, 9, 3), (96, 192, 384, 768), classes=1000), batch=batch, side=224)
+    return image_parts(
+        ConvNeXt((3, 3, 9, 3), (96, 192, 384, 768), classes=1000), batch=batch, side=224
+    )
 
 
 def convnext_t_tiny(batch: int) -> Parts:

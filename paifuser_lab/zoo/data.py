@@ -1,4 +1,6 @@
-"""Small real data, ready to train on: handwritten digits (from scikit-learn), painted streets and maps."""
+"""Small real data, ready to train on: handwritten digits (from scikit-learn), painted streets and
+maps.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,27 @@ from .streets import scenes
 
 
 def digits(*, batch: int = 40, side: int = 32, seed: int = 0) -> tuple[Batches, Batches]:
-    """1,797 handwritten digits as (train, test) batches: four fifths to learn from, every digit in both alike."""
+    """1,797 handwritten digits as (train, test) batches: four fifths to learn from, every digit in
+    both alike.
+    """
     images, labels = _digit_arrays()
     tests = _stratified(labels, every=5, seed=seed)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
-    pixels = (F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False) - 0.3) / 0.35
+    pixels = (
+        F.interpolate(small, size=(side, side), mode="bilinear", align_corners=False) - 0.3
+    ) / 0.35
     classes = torch.from_numpy(labels).long()
-    return _batches(pixels[~tests], classes[~tests], batch), _batches(pixels[tests], classes[tests], batch)
+    return _batches(pixels[~tests], classes[~tests], batch), _batches(
+        pixels[tests], classes[tests], batch
+    )
 
 
-def hard_digits(*, batch: int = 60, side: int = 16, copies: int = 4, seed: int = 0) -> tuple[Batches, Batches]:
-    """The same digits made hard (turned, moved, resized, cluttered, noisy), each `copies` times, as (train, test) batches."""
+def hard_digits(
+    *, batch: int = 60, side: int = 16, copies: int = 4, seed: int = 0
+) -> tuple[Batches, Batches]:
+    """The same digits made hard (turned, moved, resized, cluttered, noisy), each `copies` times, as
+    (train, test) batches.
+    """
     images, labels = _digit_arrays()
     tests = _stratified(labels, every=5, seed=seed)
     small = torch.from_numpy(images).float().reshape(-1, 1, 8, 8) / 16
@@ -34,29 +46,43 @@ def hard_digits(*, batch: int = 60, side: int = 16, copies: int = 4, seed: int =
     generator = torch.Generator().manual_seed(seed)
     learned, judged = (
         _batches(
-            distorted(small[part], side=side, copies=copies, generator=generator), classes[part].repeat_interleave(copies), batch
+            distorted(small[part], side=side, copies=copies, generator=generator),
+            classes[part].repeat_interleave(copies),
+            batch,
         )
         for part in (~tests, tests)
     )
     return _shuffled(learned, generator), judged
 
 
-def streets(*, train: int = 480, test: int = 120, batch: int = 24, side: int = 64, seed: int = 0) -> tuple[Batches, Batches]:
-    """Painted street scenes with a class for every pixel, as (train, test) batches; `streets.CLASSES` names the classes.
+def streets(
+    *, train: int = 480, test: int = 120, batch: int = 24, side: int = 64, seed: int = 0
+) -> tuple[Batches, Batches]:
+    """Painted street scenes with a class for every pixel, as (train, test) batches;
+    `streets.CLASSES` names the classes.
 
     Every scene to learn from comes twice, the second time mirrored.
     """
     images, labels = scenes(train + test, side=side, seed=seed)
     pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
-    learned, truth = (torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1) for part in (pixels, classes))
+    learned, truth = (
+        torch.stack([part[:train], part[:train].flip(-1)], dim=1).flatten(0, 1)
+        for part in (pixels, classes)
+    )
     return _batches(learned, truth, batch), _batches(pixels[train:], classes[train:], batch)
 
 
-def maps(*, train: int = 64, test: int = 32, batch: int = 8, side: int = 128, seed: int = 0) -> tuple[Batches, Batches]:
-    """Painted maps with a class for every pixel, which the map's legend tells, as (train, test) batches."""
+def maps(
+    *, train: int = 64, test: int = 32, batch: int = 8, side: int = 128, seed: int = 0
+) -> tuple[Batches, Batches]:
+    """Painted maps with a class for every pixel, which the map's legend tells, as (train, test)
+    batches.
+    """
     images, labels = sheets(train + test, side=side, seed=seed)
     pixels, classes = (torch.from_numpy(images) - 0.45) / 0.25, torch.from_numpy(labels)
-    return _batches(pixels[:train], classes[:train], batch), _batches(pixels[train:], classes[train:], batch)
+    return _batches(pixels[:train], classes[:train], batch), _batches(
+        pixels[train:], classes[train:], batch
+    )
 
 
 def _digit_arrays() -> tuple[Any, Any]:
@@ -85,6 +111,12 @@ def _shuffled(batches: Batches, generator: torch.Generator) -> Batches:
 def _batches(inputs: torch.Tensor, targets: torch.Tensor, batch: int) -> Batches:
     """Batches of equal size; examples that do not fill a last one are left out."""
     if not 1 <= batch <= len(inputs):
-        raise WorkloadError(f"A batch of {batch} does not fit a set of {len(inputs)} examples: give 1 to {len(inputs)}.")
+        raise WorkloadError(
+            f"A batch of {batch} does not fit a set of {len(inputs)} examples: give 1 to "
+            f"{len(inputs)}."
+        )
     count = len(inputs) // batch
-    return [(inputs[i * batch : (i + 1) * batch], targets[i * batch : (i + 1) * batch]) for i in range(count)]
+    return [
+        (inputs[i * batch : (i + 1) * batch], targets[i * batch : (i + 1) * batch])
+        for i in range(count)
+    ]

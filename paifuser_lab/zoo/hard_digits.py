@@ -1,4 +1,6 @@
-"""Handwritten digits made hard: turned, moved, resized, among pieces of other digits, in noise. Small nets do not get all of them right."""
+"""Handwritten digits made hard: turned, moved, resized, among pieces of other digits, in noise.
+Small nets do not get all of them right.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NOISE = 0.15
 
 
 def distorted(small: Tensor, *, side: int, copies: int, generator: torch.Generator) -> Tensor:
-    """Every image (N × 1 × h × w, 0 to 1) `copies` times in a row, each time distorted otherwise."""
+    """Every image (N × 1 × h × w, 0 to 1) `copies` times in a row, each time distorted
+    otherwise.
+    """
     images = small.repeat_interleave(copies, dim=0)
     drawn = _moved(images, side, generator) + _clutter(small, len(images), side, generator)
     noisy = drawn.clamp(0, 1) + NOISE * torch.randn(drawn.shape, generator=generator)
@@ -29,7 +33,10 @@ def _moved(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
     angle = TURN * _within_one(count, generator)
     size = SIZES[0] + (SIZES[1] - SIZES[0]) * torch.rand(count, generator=generator)
     across, down = (SHIFT * _within_one(count, generator) for _ in range(2))
-    rows = [torch.stack(row, dim=1) for row in ((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))]
+    rows = [
+        torch.stack(row, dim=1)
+        for row in ((angle.cos(), -angle.sin(), across), (angle.sin(), angle.cos(), down))
+    ]
     return _sampled(images, torch.stack(rows, dim=1) / size[:, None, None], side)
 
 
@@ -41,8 +48,12 @@ def _clutter(small: Tensor, count: int, side: int, generator: torch.Generator) -
         angle = 2 * pi * torch.rand(count, generator=generator)
         zoom = torch.full((count,), 2.0)
         zero = torch.zeros(count)
-        # The edge of the picture, as the sampling grid sees it: a piece stands 0.8 of half a side from the middle.
-        rows = [torch.stack(row, dim=1) for row in ((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))]
+        # The edge of the picture, as the sampling grid sees it: a piece stands 0.8 of half a side
+        # from the middle.
+        rows = [
+            torch.stack(row, dim=1)
+            for row in ((zoom, zero, -1.6 * angle.cos()), (zero, zoom, -1.6 * angle.sin()))
+        ]
         drawn = torch.maximum(drawn, 0.5 * _sampled(others, torch.stack(rows, dim=1), side))
     return drawn
 

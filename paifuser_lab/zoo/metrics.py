@@ -22,12 +22,16 @@ def accuracy(predict: Callable[..., Any], batches: Batches) -> float:
 
 
 def mean_iou(predict: Callable[..., Any], batches: Batches) -> float:
-    """The overlap of predicted and true areas over their union, averaged over the classes that occur."""
+    """The overlap of predicted and true areas over their union, averaged over the classes that
+    occur.
+    """
     table: torch.Tensor | None = None
     with torch.no_grad():
         for inputs, target in batches:
             scores = predict(inputs)
-            counts = confusion(scores.argmax(dim=1).to(target.device), target, classes=scores.shape[1])
+            counts = confusion(
+                scores.argmax(dim=1).to(target.device), target, classes=scores.shape[1]
+            )
             table = counts if table is None else table + counts
     if table is None:
         return 0.0

@@ -10,15 +10,27 @@ from .weights import RELU_GAIN, damp
 
 # (expansion, channels, repeats, stride) of each stage
 Stages = tuple[tuple[int, int, int, int], ...]
-_FULL: Stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+_FULL: Stages = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
 _TINY: Stages = ((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 2, 2), (6, 24, 2, 2), (6, 32, 1, 1))
 
 
 class ConvUnit(nn.Sequential):
     """Convolution, batch-norm, ReLU6."""
 
-    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        conv = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+    def __init__(
+        self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> None:
+        conv = nn.Conv2d(
+            channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False
+        )
         super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU6())
 
 
@@ -49,7 +61,11 @@ class MobileNetV2(nn.Module):
         blocks, channels = [], stem
         for expansion, width, repeats, stride in stages:
             for index in range(repeats):
-                blocks.append(InvertedResidual(channels, width, stride=stride if index == 0 else 1, expansion=expansion))
+                blocks.append(
+                    InvertedResidual(
+                        channels, width, stride=stride if index == 0 else 1, expansion=expansion
+                    )
+                )
                 channels = width
         self.blocks = nn.Sequential(*blocks)
         self.last = ConvUnit(channels, last, 1)
@@ -65,9 +81,13 @@ class MobileNetV2(nn.Module):
 
 def mobilenetv2(batch: int) -> Parts:
     """MobileNetV2 on 224×224 images."""
-    return image_parts(MobileNetV2(_FULL, stem=32, last=1280, classes=1000), batch=batch, side=224, gain=RELU_GAIN)
+    return image_parts(
+        MobileNetV2(_FULL, stem=32, last=1280, classes=1000), batch=batch, side=224, gain=RELU_GAIN
+    )
 
 
 def mobilenetv2_tiny(batch: int) -> Parts:
     """A narrow, shallow MobileNetV2 on 64×64 images."""
-    return image_parts(MobileNetV2(_TINY, stem=8, last=64, classes=10), batch=batch, side=64, gain=RELU_GAIN)
+    return image_parts(
+        MobileNetV2(_TINY, stem=8, last=64, classes=10), batch=batch, side=64, gain=RELU_GAIN
+    )

@@ -16,7 +16,9 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with example inputs and, where it has some, the data, loss and metric to judge it by."""
+    """A model with example inputs and, where it has some, the data, loss and metric to judge it
+    by.
+    """
 
     model: nn.Module
     inputs: torch.Tensor | tuple[Any, ...] | dict[str, Any]
@@ -33,7 +35,9 @@ def image_parts(model: nn.Module, *, batch: int, side: int, gain: float = 1.0) -
 
 
 def token_parts(model: nn.Module, *, batch: int, length: int, vocabulary: int) -> Parts:
-    """A model of token sequences, with random tokens; every sequence ends in padding that the mask hides."""
+    """A model of token sequences, with random tokens; every sequence ends in padding that the mask
+    hides.
+    """
     initialise(model)
     padding = torch.arange(batch) % max(1, length // 8) + max(1, length // 16)
     mask = (torch.arange(length) < length - padding[:, None]).long()

@@ -1,4 +1,6 @@
-"""Residual networks (He et al., 2015): the plain block of ResNet-18 and the bottleneck of ResNet-50."""
+"""Residual networks (He et al., 2015): the plain block of ResNet-18 and the bottleneck of
+ResNet-50.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Four stages of residual blocks, each half the resolution and twice the width of the one before."""
+    """Four stages of residual blocks, each half the resolution and twice the width of the one
+    before.
+    """
 
     def __init__(
         self,
@@ -80,7 +84,9 @@ class ResNet(nn.Module):
         self.maxpool = nn.Identity() if small_images else nn.MaxPool2d(3, stride=2, padding=1)
         stages, features = [], width
         for index, depth in enumerate(depths):
-            stages.append(_stage(block, features, width << index, depth, stride=1 if index == 0 else 2))
+            stages.append(
+                _stage(block, features, width << index, depth, stride=1 if index == 0 else 2)
+            )
             features = (width << index) * block.expansion
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.avgpool = nn.AdaptiveAvgPool2d(1)
@@ -100,7 +106,14 @@ def _shortcut(channels: int, width: int, stride: int) -> nn.Module:
     return nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
 
 
-def _stage(block: type[BasicBlock] | type[Bottleneck], channels: int, width: int, depth: int, *, stride: int) -> nn.Sequential:
+def _stage(
+    block: type[BasicBlock] | type[Bottleneck],
+    channels: int,
+    width: int,
+    depth: int,
+    *,
+    stride: int,
+) -> nn.Sequential:
     later = [block(width * block.expansion, width, 1) for _ in range(depth - 1)]
     return nn.Sequential(block(channels, width, stride), *later)
 
@@ -112,7 +125,9 @@ def resnet18(batch: int) -> Parts:
 
 def resnet18_tiny(batch: int) -> Parts:
     """ResNet-18 with an eighth of the channels, on 64×64 images."""
-    return image_parts(ResNet(BasicBlock, (2, 2, 2, 2), width=8, classes=10), batch=batch, side=64, gain=RELU_GAIN)
+    return image_parts(
+        ResNet(BasicBlock, (2, 2, 2, 2), width=8, classes=10), batch=batch, side=64, gain=RELU_GAIN
+    )
 
 
 def resnet50(batch: int) -> Parts:
@@ -122,4 +137,6 @@ def resnet50(batch: int) -> Parts:
 
 def resnet50_tiny(batch: int) -> Parts:
     """A ResNet of bottlenecks with an eighth of the channels, on 64×64 images."""
-    return image_parts(ResNet(Bottleneck, (1, 2, 2, 1), width=8, classes=10), batch=batch, side=64, gain=RELU_GAIN)
+    return image_parts(
+        ResNet(Bottleneck, (1, 2, 2, 1), width=8, classes=10), batch=batch, side=64, gain=RELU_GAIN
+    )

@@ -13,8 +13,12 @@ from .weights import RELU_GAIN
 class ConvUnit(nn.Sequential):
     """Convolution, batch-norm, ReLU."""
 
-    def __init__(self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1) -> None:
-        conv = nn.Conv2d(channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+    def __init__(
+        self, channels: int, width: int, kernel: int, stride: int = 1, groups: int = 1
+    ) -> None:
+        conv = nn.Conv2d(
+            channels, width, kernel, stride, padding=kernel // 2, groups=groups, bias=False
+        )
         super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU())
 
 
@@ -22,7 +26,9 @@ class SeparableUnit(nn.Sequential):
     """Filter every channel by itself, then mix the channels."""
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
-        super().__init__(ConvUnit(channels, channels, 3, stride, groups=channels), ConvUnit(channels, width, 1))
+        super().__init__(
+            ConvUnit(channels, channels, 3, stride, groups=channels), ConvUnit(channels, width, 1)
+        )
 
 
 class PyramidPooling(nn.Module):
@@ -31,7 +37,9 @@ class PyramidPooling(nn.Module):
     def __init__(self, width: int, grids: tuple[int, ...]) -> None:
         super().__init__()
         share = width // len(grids)
-        self.levels = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(grid), ConvUnit(width, share, 1)) for grid in grids)
+        self.levels = nn.ModuleList(
+            nn.Sequential(nn.AdaptiveAvgPool2d(grid), ConvUnit(width, share, 1)) for grid in grids
+        )
         self.merge = ConvUnit(width + share * len(grids), width, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -60,13 +68,18 @@ class SegNet(nn.Module):
         half: torch.Tensor = self.stem(images)
         quarter: torch.Tensor = self.fine(half)
         context: torch.Tensor = self.context(self.coarse(quarter))
-        decoded: torch.Tensor = self.decoder(torch.cat([self.bridge(quarter), _resize(context, quarter)], dim=1))
+        decoded: torch.Tensor = self.decoder(
+            torch.cat([self.bridge(quarter), _resize(context, quarter)], dim=1)
+        )
         sharp: torch.Tensor = self.sharp(torch.cat([half, _resize(decoded, half)], dim=1))
         return _resize(self.head(sharp), images)
 
 
 def _stage(channels: int, width: int, depth: int) -> nn.Sequential:
-    return nn.Sequential(SeparableUnit(channels, width, stride=2), *(SeparableUnit(width, width) for _ in range(depth - 1)))
+    return nn.Sequential(
+        SeparableUnit(channels, width, stride=2),
+        *(SeparableUnit(width, width) for _ in range(depth - 1)),
+    )
 
 
 def _resize(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

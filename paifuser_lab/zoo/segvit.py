@@ -1,4 +1,6 @@
-"""A vision transformer that gives every pixel a class: small patches, so many tokens that attention is most of its time."""
+"""A vision transformer that gives every pixel a class: small patches, so many tokens that attention
+is most of its time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _OCTAVES = 4
 
 
 class Places(nn.Module):
-    """Where a token stands, as a share of the image: the same vectors serve images of every size."""
+    """Where a token stands, as a share of the image: the same vectors serve images of every
+    size.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -29,7 +33,9 @@ class Places(nn.Module):
 
 
 class SegViT(nn.Module):
-    """Tokens of all patches attend to each other, and each gives its patch's pixels; image sides are multiples of the patch."""
+    """Tokens of all patches attend to each other, and each gives its patch's pixels; image sides
+    are multiples of the patch.
+    """
 
     def __init__(self, *, patch: int, width: int, depth: int, heads: int, classes: int) -> None:
         super().__init__()
@@ -46,7 +52,9 @@ class SegViT(nn.Module):
         rows, columns = patches.shape[-2:]
         tokens = self.blocks(self.places(patches.flatten(2).transpose(1, 2), rows, columns))
         scores: torch.Tensor = self.head(self.norm(tokens))
-        pixels: torch.Tensor = self.pixels(scores.transpose(1, 2).reshape(len(images), -1, rows, columns))
+        pixels: torch.Tensor = self.pixels(
+            scores.transpose(1, 2).reshape(len(images), -1, rows, columns)
+        )
         return pixels
 
 
@@ -59,7 +67,9 @@ def _waves(count: int, like: torch.Tensor) -> torch.Tensor:
 
 def segvit(batch: int) -> Parts:
     """The transformer of maps, wider and deeper, on 256×256 images: 4,096 tokens."""
-    return image_parts(SegViT(patch=4, width=192, depth=6, heads=6, classes=7), batch=batch, side=256)
+    return image_parts(
+        SegViT(patch=4, width=192, depth=6, heads=6, classes=7), batch=batch, side=256
+    )
 
 
 def segvit_tiny(batch: int) -> Parts:

@@ -1,7 +1,8 @@
 """Painted street scenes with a class for every pixel: small, endless, and free of any download.
 
-Drawn back to front like a stage set. Greys of road, pavement, walls and cars overlap on purpose, and light, haze and grain
-change from scene to scene, so that colour alone does not tell the classes apart.
+Drawn back to front like a stage set. Greys of road, pavement, walls and cars overlap on purpose,
+and light, haze and grain change from scene to scene, so that colour alone does not tell the classes
+apart.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ Ints = npt.NDArray[np.int64]
 
 
 def scenes(count: int, *, side: int = 64, seed: int = 0) -> tuple[Floats, Ints]:
-    """Paint this many street scenes: images (count, 3, side, side) of about 0–1, and the class of every pixel."""
+    """Paint this many street scenes: images (count, 3, side, side) of about 0–1, and the class of
+    every pixel.
+    """
     rng = np.random.default_rng(seed)
     painted = [_scene(rng, side) for _ in range(count)]
     return np.stack([image for image, _ in painted]), np.stack([labels for _, labels in painted])
@@ -41,7 +44,9 @@ def _scene(rng: np.random.Generator, side: int) -> tuple[Floats, Ints]:
 
 
 class _Canvas:
-    """The scene so far, and where the street runs: from the bottom edge to a vanishing point on the horizon."""
+    """The scene so far, and where the street runs: from the bottom edge to a vanishing point on the
+    horizon.
+    """
 
     def __init__(self, rng: np.random.Generator, side: int) -> None:
         self.rng = rng
@@ -50,9 +55,13 @@ class _Canvas:
         self.labels: Ints = np.full((side, side), SKY, dtype=np.int64)
         self.horizon = rng.uniform(0.35, 0.5) * side
         self.vanishing = rng.uniform(0.3, 0.7) * side
-        self.road = _Strip(centre=rng.uniform(0.35, 0.65) * side, half_width=rng.uniform(0.3, 0.5) * side)
+        self.road = _Strip(
+            centre=rng.uniform(0.35, 0.65) * side, half_width=rng.uniform(0.3, 0.5) * side
+        )
 
-    def paint(self, label: int, colour: Any, top: float, bottom: float, left: float, right: float) -> None:
+    def paint(
+        self, label: int, colour: Any, top: float, bottom: float, left: float, right: float
+    ) -> None:
         """Fill a rectangle of the image, and say what it is."""
         rows = slice(max(0, round(top)), max(0, round(bottom)))
         columns = slice(max(0, round(left)), max(0, round(right)))
@@ -83,7 +92,9 @@ def _ground(canvas: _Canvas) -> None:
     canvas.image[below[:, 0]] = canvas.grey(0.4, 0.7)
     canvas.labels[below[:, 0]] = PAVEMENT
     near = _nearness(canvas)[:, None]
-    across = np.arange(canvas.side)[None, :] - (canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near)
+    across = np.arange(canvas.side)[None, :] - (
+        canvas.vanishing + (canvas.road.centre - canvas.vanishing) * near
+    )
     is_road = below & (np.abs(across) < canvas.road.half_width * near)
     canvas.image[is_road] = canvas.grey(0.2, 0.45)
     canvas.labels[is_road] = ROAD
@@ -93,7 +104,9 @@ def _ground(canvas: _Canvas) -> None:
 
 def _nearness(canvas: _Canvas) -> npt.NDArray[np.float64]:
     """0 at the horizon, 1 at the bottom edge."""
-    return np.clip((np.arange(canvas.side) - canvas.horizon) / (canvas.side - canvas.horizon), 0.0, 1.0)
+    return np.clip(
+        (np.arange(canvas.side) - canvas.horizon) / (canvas.side - canvas.horizon), 0.0, 1.0
+    )
 
 
 def _buildings(canvas: _Canvas) -> None:
@@ -111,11 +124,20 @@ def _building(canvas: _Canvas, left: float, right: float) -> None:
     away = min(1.0, abs((left + right) / 2 - canvas.vanishing) / (0.5 * side))
     top = canvas.horizon * (1 - rng.uniform(0.15, 0.5) - 0.45 * away)
     bottom = canvas.horizon + 0.12 * side * away
-    canvas.paint(BUILDING, canvas.grey(0.3, 0.75) + rng.uniform(-0.12, 0.12, size=3), top, bottom, left, right)
+    canvas.paint(
+        BUILDING,
+        canvas.grey(0.3, 0.75) + rng.uniform(-0.12, 0.12, size=3),
+        top,
+        bottom,
+        left,
+        right,
+    )
     pane, step = canvas.grey(0.1, 0.9), int(rng.integers(4, 7))
     for row in np.arange(top + 2, bottom - 3, step):
         for column in np.arange(left + 1, right - 2, step):
-            canvas.paint(BUILDING, pane, row, row + step // 2, max(left, column), column + step // 2)
+            canvas.paint(
+                BUILDING, pane, row, row + step // 2, max(left, column), column + step // 2
+            )
 
 
 def _car(canvas: _Canvas, depth: float) -> None:
@@ -126,10 +148,26 @@ def _car(canvas: _Canvas, depth: float) -> None:
     left = middle + rng.uniform(-0.8, 0.8) * canvas.road.half_width * depth - wide / 2
     body = canvas.grey(0.15, 0.7) if rng.random() < 0.5 else rng.uniform(0.1, 0.9, size=3)
     canvas.paint(CAR, body, bottom - 0.6 * high, bottom, left, left + wide)
-    canvas.paint(CAR, body, bottom - high, bottom - 0.5 * high, left + 0.18 * wide, left + 0.82 * wide)
-    canvas.paint(CAR, canvas.grey(0.1, 0.4), bottom - 0.9 * high, bottom - 0.6 * high, left + 0.25 * wide, left + 0.75 * wide)
+    canvas.paint(
+        CAR, body, bottom - high, bottom - 0.5 * high, left + 0.18 * wide, left + 0.82 * wide
+    )
+    canvas.paint(
+        CAR,
+        canvas.grey(0.1, 0.4),
+        bottom - 0.9 * high,
+        bottom - 0.6 * high,
+        left + 0.25 * wide,
+        left + 0.75 * wide,
+    )
     for wheel in (0.1, 0.7):
-        canvas.paint(CAR, 0.05, bottom - 0.15 * high, bottom, left + wheel * wide, left + (wheel + 0.2) * wide)
+        canvas.paint(
+            CAR,
+            0.05,
+            bottom - 0.15 * high,
+            bottom,
+            left + wheel * wide,
+            left + (wheel + 0.2) * wide,
+        )
 
 
 def _pedestrian(canvas: _Canvas, depth: float) -> None:
@@ -140,9 +178,18 @@ def _pedestrian(canvas: _Canvas, depth: float) -> None:
     left = rng.uniform(0.0, side - wide)
     coat, trousers = rng.uniform(0.05, 0.95, size=3), canvas.grey(0.05, 0.5)
     skin = rng.uniform(0.3, 0.9) * np.array([1.0, 0.8, 0.65])
-    canvas.paint(PEDESTRIAN, trousers, bottom - 0.45 * high, bottom, left + 0.15 * wide, left + 0.85 * wide)
+    canvas.paint(
+        PEDESTRIAN, trousers, bottom - 0.45 * high, bottom, left + 0.15 * wide, left + 0.85 * wide
+    )
     canvas.paint(PEDESTRIAN, coat, bottom - 0.82 * high, bottom - 0.4 * high, left, left + wide)
-    canvas.paint(PEDESTRIAN, skin, bottom - high, bottom - 0.82 * high, left + 0.25 * wide, left + 0.75 * wide)
+    canvas.paint(
+        PEDESTRIAN,
+        skin,
+        bottom - high,
+        bottom - 0.82 * high,
+        left + 0.25 * wide,
+        left + 0.75 * wide,
+    )
 
 
 def _photograph(canvas: _Canvas) -> Floats:

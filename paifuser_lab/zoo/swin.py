@@ -20,12 +20,16 @@ class WindowAttention(nn.Module):
         self.heads = heads
         self.qkv = nn.Linear(width, 3 * width)
         self.project = nn.Linear(width, width)
-        self.position_bias = nn.Parameter(torch.empty((2 * window - 1) ** 2, heads).normal_(std=0.2))
+        self.position_bias = nn.Parameter(
+            torch.empty((2 * window - 1) ** 2, heads).normal_(std=0.2)
+        )
         self.register_buffer("position_index", _relative_positions(window), persistent=False)
         self.position_index: torch.Tensor
 
     def forward(self, windows: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Mix the tokens of each window; `mask` holds one matrix a window of an image, or is None."""
+        """Mix the tokens of each window; `mask` holds one matrix a window of an image, or is
+        None.
+        """
         qkv: torch.Tensor = self.qkv(windows).unflatten(-1, (3, self.heads, -1))
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         bias = self.position_bias[self.position_index].permute(2, 0, 1).unsqueeze(0)
@@ -33,13 +37,18 @@ class WindowAttention(nn.Module):
             images = windows.shape[0] // mask.shape[0]
             bias = (bias + mask.unsqueeze(1)).repeat(images, 1, 1, 1)
         mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        # Backends of the attention lay out their result differently; a bare view would tie an exported program to one of them.
-        out: torch.Tensor = self.project(mixed.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(2))
+        # Backends of the attention lay out their result differently; a bare view would tie an
+        # exported program to one of them.
+        out: torch.Tensor = self.project(
+            mixed.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(2)
+        )
         return out
 
 
 class Block(nn.Module):
-    """Window attention on a shifted image, then a perceptron, each normalised before and added after."""
+    """Window attention on a shifted image, then a perceptron, each normalised before and added
+    after.
+    """
 
     def __init__(self, width: int, heads: int, *, side: int, window: int, is_shifted: bool) -> None:
         super().__init__()
@@ -48,12 +57,18 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width)
         self.attention = WindowAttention(width, heads, window)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        self.register_buffer("mask", _shift_mask(side, window, self.shift) if self.shift else None, persistent=False)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+        self.register_buffer(
+            "mask", _shift_mask(side, window, self.shift) if self.shift else None, persistent=False
+        )
         self.mask: torch.Tensor | None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Add what the branches find to what came in; images are (batch, height, width, channels)."""
+        """Add what the branches find to what came in; images are (batch, height, width,
+        channels).
+        """
         x = x + self._attend(self.norm1(x))
         out: torch.Tensor = x + self.mlp(self.norm2(x))
         return out
@@ -86,7 +101,15 @@ class Swin(nn.Module):
     """Stages of window-attention blocks, with patches merged between them."""
 
     def __init__(
-        self, *, side: int, width: int, depths: tuple[int, ...], heads: tuple[int, ...], window: int, classes: int, patch: int = 4
+        self,
+        *,
+        side: int,
+        width: int,
+        depths: tuple[int, ...],
+        heads: tuple[int, ...],
+        window: int,
+        classes: int,
+        patch: int = 4,
     ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
@@ -96,7 +119,10 @@ class Swin(nn.Module):
         for index, (depth, stage_heads) in enumerate(zip(depths, heads, strict=True)):
             merge = [PatchMerging(width)] if index else []
             side, width = (side // 2, width * 2) if index else (side, width)
-            blocks = [Block(width, stage_heads, side=side, window=window, is_shifted=odd % 2 == 1) for odd in range(depth)]
+            blocks = [
+                Block(width, stage_heads, side=side, window=window, is_shifted=odd % 2 == 1)
+                for odd in range(depth)
+            ]
             stages.append(nn.Sequential(*merge, *blocks))
         self.stages = nn.Sequential(*stages)
         self.norm = nn.LayerNorm(width)
@@ -104,7 +130,9 @@ class Swin(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """A score for every class."""
-        tokens: torch.Tensor = self.stages(self.patch_norm(self.patches(images).permute(0, 2, 3, 1)))
+        tokens: torch.Tensor = self.stages(
+            self.patch_norm(self.patches(images).permute(0, 2, 3, 1))
+        )
         scores: torch.Tensor = self.head(self.norm(tokens).mean(dim=(1, 2)))
         return scores
 
@@ -122,7 +150,10 @@ def _join_windows(windows: torch.Tensor, window: int, side: int) -> torch.Tensor
 
 
 def _relative_positions(window: int) -> torch.Tensor:
-    row, column = torch.arange(window).repeat_interleave(window), torch.arange(window).repeat(window)
+    row, column = (
+        torch.arange(window).repeat_interleave(window),
+        torch.arange(window).repeat(window),
+    )
     down = row[:, None] - row[None, :] + window - 1
     right = column[:, None] - column[None, :] + window - 1
     return down * (2 * window - 1) + right
@@ -139,7 +170,9 @@ def _shift_mask(side: int, window: int, shift: int) -> torch.Tensor:
 
 def swin_t(batch: int) -> Parts:
     """Swin-T on 224×224 images."""
-    model = Swin(side=224, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), window=7, classes=1000)
+    model = Swin(
+        side=224, width=96, depths=(2, 2, 6, 2), heads=(3, 6, 12, 24), window=7, classes=1000
+    )
     return image_parts(model, batch=batch, side=224)
 
 

@@ -31,7 +31,9 @@ class Course:
     metric: Callable[[Callable[..., Any], Batches], float]
     epochs: int
     learning_rate: float
-    lessons: Callable[[], tuple[Batches, Batches]] | None = None  # smaller images to learn from, where the data's are large
+    lessons: Callable[[], tuple[Batches, Batches]] | None = (
+        None  # smaller images to learn from, where the data's are large
+    )
     weights: str = ""  # the course whose weights these are, where it learns none of its own
 
 
@@ -54,17 +56,31 @@ _MAPS = Course(
 )
 
 _COURSES = {
-    "resnet18-digits": Course(partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3),
-    "resnet18-digits-tiny": Course(partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3),
-    "resnet18-hard-digits": Course(partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3),
-    "segnet-streets": Course(partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3),
-    "unet-streets": Course(partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3),
+    "resnet18-digits": Course(
+        partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3
+    ),
+    "resnet18-digits-tiny": Course(
+        partial(_digit_resnet, 8), data.digits, accuracy, epochs=3, learning_rate=5e-3
+    ),
+    "resnet18-hard-digits": Course(
+        partial(_digit_resnet, 16), data.hard_digits, accuracy, epochs=12, learning_rate=3e-3
+    ),
+    "segnet-streets": Course(
+        partial(SegNet, width=24, depth=3, classes=6), data.streets, mean_iou, 12, 8e-3
+    ),
+    "unet-streets": Course(
+        partial(UNet, width=8, depth=3, classes=6), data.streets, mean_iou, 10, 8e-3
+    ),
     "segvit-maps": _MAPS,
-    "segvit-maps-256": replace(_MAPS, data=partial(data.maps, train=8, test=8, batch=2, side=256), weights="segvit-maps"),
+    "segvit-maps-256": replace(
+        _MAPS, data=partial(data.maps, train=8, test=8, batch=2, side=256), weights="segvit-maps"
+    ),
 }
 
 
-def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None) -> Parts:
+def build_trained(
+    name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None
+) -> Parts:
     """The model with its data, loss and metric, trained unless asked otherwise."""
     course = _COURSES[name]
     with seeded(seed):
@@ -73,7 +89,11 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: 
         train_batches, test_batches = course.data()
     if trained:
         model.load_state_dict(
-            cache.load_or_make(course.weights or name, seed, lambda: _learn(model, course, train_batches, seed, on_epoch))
+            cache.load_or_make(
+                course.weights or name,
+                seed,
+                lambda: _learn(model, course, train_batches, seed, on_epoch),
+            )
         )
     return Parts(
         model=model.eval(),
@@ -85,10 +105,20 @@ def build_trained(name: str, *, batch: int, seed: int, trained: bool, on_epoch: 
     )
 
 
-def _learn(model: nn.Module, course: Course, batches: Batches, seed: int, on_epoch: OnEpoch | None) -> cache.Weights:
+def _learn(
+    model: nn.Module, course: Course, batches: Batches, seed: int, on_epoch: OnEpoch | None
+) -> cache.Weights:
     if course.lessons is not None:
         batches, _ = course.lessons()
-    train(model, batches, cross_entropy, epochs=course.epochs, learning_rate=course.learning_rate, seed=seed, on_epoch=on_epoch)
+    train(
+        model,
+        batches,
+        cross_entropy,
+        epochs=course.epochs,
+        learning_rate=course.learning_rate,
+        seed=seed,
+        on_epoch=on_epoch,
+    )
     return model.state_dict()
 
 

@@ -26,12 +26,15 @@ def train(
 ) -> None:
     """Train the model in place; `on_epoch(epoch, epochs, mean loss)` is called after each epoch.
 
-    The caller's random state is left alone. An interrupt, or whatever `on_epoch` raises, stops the training; the model then
-    keeps what it has learned and is back in the mode, training or not, that it came in.
+    The caller's random state is left alone. An interrupt, or whatever `on_epoch` raises, stops the
+    training; the model then keeps what it has learned and is back in the mode, training or not,
+    that it came in.
     """
     was_training = model.training
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=epochs * len(batches))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, learning_rate, total_steps=epochs * len(batches)
+    )
     try:
         with seeded(seed), torch.enable_grad():
             for epoch in range(1, epochs + 1):

@@ -17,7 +17,11 @@ class ConvUnit(nn.Sequential):
     def __init__(self, channels: int, width: int) -> None:
         layers: list[nn.Module] = []
         for inputs in (channels, width):
-            layers += [nn.Conv2d(inputs, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+            layers += [
+                nn.Conv2d(inputs, width, 3, padding=1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+            ]
         super().__init__(*layers)
 
 

@@ -35,7 +35,9 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attention = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Add what the branches find to what came in."""
@@ -47,11 +49,15 @@ class Block(nn.Module):
 class VisionTransformer(nn.Module):
     """An image as a sentence of patches; a class token reads it."""
 
-    def __init__(self, *, side: int, patch: int, width: int, depth: int, heads: int, classes: int) -> None:
+    def __init__(
+        self, *, side: int, patch: int, width: int, depth: int, heads: int, classes: int
+    ) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, width, patch, stride=patch)
         self.class_token = nn.Parameter(torch.empty(1, 1, width).normal_(std=0.02))
-        self.positions = nn.Parameter(torch.empty(1, (side // patch) ** 2 + 1, width).normal_(std=0.02))
+        self.positions = nn.Parameter(
+            torch.empty(1, (side // patch) ** 2 + 1, width).normal_(std=0.02)
+        )
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(depth)))
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)

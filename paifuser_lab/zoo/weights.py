@@ -1,7 +1,8 @@
 """Random weights that are the same in every process, and that behave like trained ones.
 
-Trained networks have batch-norms that are not the identity; a fold that ignored them would still be exact on a fresh
-`nn.BatchNorm2d`. So every norm is drawn away from the identity, and the fan-in rule keeps activations of sane scale.
+Trained networks have batch-norms that are not the identity; a fold that ignored them would still be
+exact on a fresh `nn.BatchNorm2d`. So every norm is drawn away from the identity, and the fan-in
+rule keeps activations of sane scale.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ RESIDUAL_SCALE = 0.3
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Draw the same random numbers every time, and leave the caller's random state as it was."""
-    # On the CPU whatever the default device (meta apart, where nothing is drawn): other devices draw other numbers. And
-    # not torch.manual_seed, which would reseed the caller's accelerators too.
+    # On the CPU whatever the default device (meta apart, where nothing is drawn): other devices
+    # draw other numbers. And not torch.manual_seed, which would reseed the caller's accelerators
+    # too.
     device = "meta" if torch.get_default_device().type == "meta" else "cpu"
     with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.default_generator.manual_seed(seed)
@@ -30,9 +32,11 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
-    """Draw every weight from the current random state; `gain` makes up for what the activation takes away.
+    """Draw every weight from the current random state; `gain` makes up for what the activation
+    takes away.
 
-    Parameters that belong to a model's own classes (position embeddings, layer scales) are drawn where they are made.
+    Parameters that belong to a model's own classes (position embeddings, layer scales) are drawn
+    where they are made.
     """
     with torch.no_grad():
         for module in model.modules():
@@ -45,7 +49,9 @@ def initialise(model: nn.Module, *, gain: float = 1.0) -> None:
 
 
 def damp(norm: nn.BatchNorm2d) -> nn.BatchNorm2d:
-    """The last norm of a residual branch starts small, so that many branches added up do not explode."""
+    """The last norm of a residual branch starts small, so that many branches added up do not
+    explode.
+    """
     nn.init.constant_(norm.weight, RESIDUAL_SCALE)
     return norm
 
@@ -65,6 +71,10 @@ def _fan_in(layer: nn.Conv2d | nn.ConvTranspose2d | nn.Linear) -> float:
 def _draw_norm(norm: nn.BatchNorm2d | nn.LayerNorm) -> None:
     norm.weight.mul_(torch.empty_like(norm.weight).uniform_(0.8, 1.2))
     norm.bias.normal_(std=0.1)
-    if isinstance(norm, nn.BatchNorm2d) and norm.running_mean is not None and norm.running_var is not None:
+    if (
+        isinstance(norm, nn.BatchNorm2d)
+        and norm.running_mean is not None
+        and norm.running_var is not None
+    ):
         norm.running_mean.normal_(std=0.1)
         norm.running_var.uniform_(0.7, 1.4)

@@ -1,4 +1,6 @@
-"""A one-shot detector in the manner of YOLOv8: split blocks, a two-way neck, separate heads for boxes and classes."""
+"""A one-shot detector in the manner of YOLOv8: split blocks, a two-way neck, separate heads for
+boxes and classes.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,16 @@ class Bottleneck(nn.Module):
 
 
 class SplitBlock(nn.Module):
-    """C2f: half of the channels pass by, the others go through bottlenecks, and every stage of them is kept."""
+    """C2f: half of the channels pass by, the others go through bottlenecks, and every stage of them
+    is kept.
+    """
 
     def __init__(self, channels: int, width: int, depth: int, *, has_shortcut: bool) -> None:
         super().__init__()
         self.split = ConvUnit(channels, width)
-        self.blocks = nn.ModuleList(Bottleneck(width // 2, has_shortcut=has_shortcut) for _ in range(depth))
+        self.blocks = nn.ModuleList(
+            Bottleneck(width // 2, has_shortcut=has_shortcut) for _ in range(depth)
+        )
         self.merge = ConvUnit(width // 2 * (2 + depth), width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,7 +59,9 @@ class SplitBlock(nn.Module):
 
 
 class FastPyramid(nn.Module):
-    """SPPF: the same pooling three times over, so that each place sees three sizes of surroundings."""
+    """SPPF: the same pooling three times over, so that each place sees three sizes of
+    surroundings.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -103,7 +111,9 @@ class Neck(nn.Module):
         self.reduce_middle = ConvUnit(middle, middle, 3, stride=2)
         self.down_coarse = SplitBlock(middle + coarse, coarse, depth, has_shortcut=False)
 
-    def forward(self, fine: torch.Tensor, middle: torch.Tensor, coarse: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        self, fine: torch.Tensor, middle: torch.Tensor, coarse: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         """Let the three scales tell each other what they see."""
         middle = self.up_middle(torch.cat([self.upsample(coarse), middle], dim=1))
         fine = self.up_fine(torch.cat([self.upsample(middle), fine], dim=1))
@@ -113,9 +123,13 @@ class Neck(nn.Module):
 
 
 class Head(nn.Module):
-    """At one scale: how far each edge of the box is, as a distribution over `bins` steps, and what is inside it."""
+    """At one scale: how far each edge of the box is, as a distribution over `bins` steps, and what
+    is inside it.
+    """
 
-    def __init__(self, channels: int, *, box_width: int, class_width: int, bins: int, classes: int) -> None:
+    def __init__(
+        self, channels: int, *, box_width: int, class_width: int, bins: int, classes: int
+    ) -> None:
         super().__init__()
         self.boxes = _branch(channels, box_width, 4 * bins)
         self.scores = _branch(channels, class_width, classes)
@@ -129,7 +143,9 @@ class Head(nn.Module):
         left_top, right_bottom = (spread.softmax(dim=-1) * self.steps).sum(dim=-1).chunk(2, dim=-1)
         centres = _centres(height, width, x)
         corners = torch.cat([centres - left_top, centres + right_bottom], dim=-1)
-        share = corners / torch.tensor([width, height, width, height], dtype=x.dtype, device=x.device)
+        share = corners / torch.tensor(
+            [width, height, width, height], dtype=x.dtype, device=x.device
+        )
         scores: torch.Tensor = self.scores(x).flatten(2).transpose(1, 2).sigmoid()
         return share, scores
 
@@ -144,11 +160,14 @@ class Yolo(nn.Module):
         scales = (4 * width, 8 * width, 16 * width)
         box_width, class_width = max(width, 4 * bins), max(4 * width, min(classes, 100))
         self.heads = nn.ModuleList(
-            Head(channels, box_width=box_width, class_width=class_width, bins=bins, classes=classes) for channels in scales
+            Head(channels, box_width=box_width, class_width=class_width, bins=bins, classes=classes)
+            for channels in scales
         )
 
     def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Every candidate box, as (left, top, right, bottom) shares of the image, with its class probabilities."""
+        """Every candidate box, as (left, top, right, bottom) shares of the image, with its class
+        probabilities.
+        """
         features = self.neck(*self.backbone(images))
         found = [head(feature) for head, feature in zip(self.heads, features, strict=True)]
         boxes, scores = zip(*found, strict=True)
@@ -156,11 +175,15 @@ class Yolo(nn.Module):
 
 
 def _stage(channels: int, width: int, depth: int) -> nn.Sequential:
-    return nn.Sequential(ConvUnit(channels, width, 3, stride=2), SplitBlock(width, width, depth, has_shortcut=True))
+    return nn.Sequential(
+        ConvUnit(channels, width, 3, stride=2), SplitBlock(width, width, depth, has_shortcut=True)
+    )
 
 
 def _branch(channels: int, width: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(ConvUnit(channels, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, outputs, 1))
+    return nn.Sequential(
+        ConvUnit(channels, width, 3), ConvUnit(width, width, 3), nn.Conv2d(width, outputs, 1)
+    )
 
 
 def _centres(height: int, width: int, like: torch.Tensor) -> torch.Tensor:
@@ -176,4 +199,6 @@ def yolo(batch: int) -> Parts:
 
 def yolo_tiny(batch: int) -> Parts:
     """A narrow detector of 4 classes on 64×64 images."""
-    return image_parts(Yolo(width=4, depth=1, classes=4, bins=8), batch=batch, side=64, gain=SILU_GAIN)
+    return image_parts(
+        Yolo(width=4, depth=1, classes=4, bins=8), batch=batch, side=64, gain=SILU_GAIN
+    )

@@ -1,4 +1,6 @@
-"""The step `attention` and what it costs: every layer that gains, what would be slower is said, undone to the bit."""
+"""The step `attention` and what it costs: every layer that gains, what would be slower is said,
+undone to the bit.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def test_the_step_changes_every_layer_that_gains_and_says_by_how_much(work, time
     assert list(variant.remembered[0]["sparse"]) == ["blocks.0.attention", "blocks.1.attention"]
     assert variant.notes[0].startswith("'blocks.0.attention' attends to 40% of the keys, 0.")
     assert variant.notes[0].endswith("away; 2 ms become 1 ms in its attention")
-    assert variant.reports[0].relative_error > 1e-4 and variant.recipe.label == "attention to 40% of the keys (topk)"
+    assert (
+        variant.reports[0].relative_error > 1e-4
+        and variant.recipe.label == "attention to 40% of the keys (topk)"
+    )
     assert weights_hash(variant.module) == weights_hash(work.model)
 
 
@@ -47,7 +52,8 @@ def test_what_would_be_slower_stays_and_that_is_said(work, times):
     variant = with_attention(work, keep=0.4)
     assert variant.reports[0].relative_error == 0 and not variant.remembered[0]["sparse"]
     assert variant.notes[0] == (
-        "'blocks.0.attention' attends to all keys: 40% of the keys are not clearly faster; 2 ms become 1.96 ms in its attention"
+        "'blocks.0.attention' attends to all keys: 40% of the keys are not clearly faster; 2 ms "
+        "become 1.96 ms in its attention"
     )
     assert with_attention(work, keep=0.4, even_if_slower=True).reports[0].relative_error > 0
 
@@ -59,36 +65,59 @@ def test_a_saved_folder_attends_as_it_did(work, times, kind, tmp_path):
     times["after"] = 99.0  # nothing is timed again
     loaded = lab.Variant.load(tmp_path / "made", work)
     with torch.no_grad():
-        torch.testing.assert_close(loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0)
+        torch.testing.assert_close(
+            loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0
+        )
 
 
 def test_a_folder_of_another_model_says_which_layer_is_missing(work, times, tmp_path):
     with_attention(work, keep=0.4).save(tmp_path / "made")
-    other = lab.Workload(nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), work.inputs.args[0])
-    with pytest.raises(FileError, match=r"there is no layer 'blocks\.0\.attention', which attends otherwise"):
+    other = lab.Workload(
+        nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 5)), work.inputs.args[0]
+    )
+    with pytest.raises(
+        FileError, match=r"there is no layer 'blocks\.0\.attention', which attends otherwise"
+    ):
         lab.Variant.load(tmp_path / "made", other)
 
 
 def test_layers_are_picked_and_protected(work, times):
-    assert list(with_attention(work, keep=0.4, layers=["blocks.1*"]).remembered[0]["sparse"]) == ["blocks.1.attention"]
-    assert list(with_attention(work, keep=0.4, protect=["blocks.0"]).remembered[0]["sparse"]) == ["blocks.1.attention"]
+    assert list(with_attention(work, keep=0.4, layers=["blocks.1*"]).remembered[0]["sparse"]) == [
+        "blocks.1.attention"
+    ]
+    assert list(with_attention(work, keep=0.4, protect=["blocks.0"]).remembered[0]["sparse"]) == [
+        "blocks.1.attention"
+    ]
 
 
 def test_a_newer_step_takes_the_place_of_one_of_its_kind_or_for_its_layers():
     recipe = lab.Recipe([{"attention": {"keep": 0.5}}])
-    assert recipe.with_step({"attention": {"keep": 0.25, "layers": ["a"]}}).label == "attention to 25% of the keys (topk)"
-    assert recipe.with_step({"attention": {"kind": "block", "keep": 0.25}}).label == "attention to 25% of the keys (block)"
-    assert len(recipe.with_step({"attention": {"kind": "window", "layers": ["b"], "keep": 0.25}})) == 2
+    assert (
+        recipe.with_step({"attention": {"keep": 0.25, "layers": ["a"]}}).label
+        == "attention to 25% of the keys (topk)"
+    )
+    assert (
+        recipe.with_step({"attention": {"kind": "block", "keep": 0.25}}).label
+        == "attention to 25% of the keys (block)"
+    )
+    assert (
+        len(recipe.with_step({"attention": {"kind": "window", "layers": ["b"], "keep": 0.25}})) == 2
+    )
     text = recipe.with_step({"attention": {"kind": "window", "layers": ["b"], "keep": 4}}).to_text()
     assert "kind: window" in text and lab.Recipe.from_text(text).to_text() == text
 
 
 def test_a_later_step_says_anew_what_a_layer_attends_to(work, times):
     once = with_attention(work, kind="window", keep=2)
-    steps = [{"attention": {"kind": "topk", "keep": 0.4}}, {"attention": {"kind": "window", "keep": 2, "layers": ["blocks.*"]}}]
+    steps = [
+        {"attention": {"kind": "topk", "keep": 0.4}},
+        {"attention": {"kind": "window", "keep": 2, "layers": ["blocks.*"]}},
+    ]
     twice = lab.apply(work, lab.Recipe(steps))
     with torch.no_grad():
-        torch.testing.assert_close(twice.model(*work.inputs.args), once.model(*work.inputs.args), rtol=0, atol=0)
+        torch.testing.assert_close(
+            twice.model(*work.inputs.args), once.model(*work.inputs.args), rtol=0, atol=0
+        )
 
 
 class Shared(nn.Module):
@@ -105,27 +134,35 @@ class Twice(nn.Module):
 
     def forward(self, x):
         query = x.unflatten(2, (2, 16)).transpose(1, 2)
-        made = [F.scaled_dot_product_attention(query, one, one) for one in (query[:, :, ::2], query)]
+        made = [
+            F.scaled_dot_product_attention(query, one, one) for one in (query[:, :, ::2], query)
+        ]
         return sum(made).transpose(1, 2).flatten(2)
 
 
 def of(*layers):
-    return lab.Workload(nn.Sequential(nn.LayerNorm(32), *layers).eval(), torch.randn(2, 200, 32), name="small")
+    return lab.Workload(
+        nn.Sequential(nn.LayerNorm(32), *layers).eval(), torch.randn(2, 200, 32), name="small"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_layer_whose_heads_share_keys_is_changed(kind, times):
     work = of(Shared())
     variant = with_attention(work, kind=kind, keep=2)
-    assert list(variant.remembered[0]["sparse"]) == ["1"] and 1e-4 < variant.reports[0].relative_error < 1
+    assert (
+        list(variant.remembered[0]["sparse"]) == ["1"]
+        and 1e-4 < variant.reports[0].relative_error < 1
+    )
     assert lab.attention_cost(work, kind=kind, keeps=(0.5,), seconds=0.1).errors[0] > 1e-4
 
 
 def test_a_layer_that_attends_to_several_lengths_keeps_no_list_and_the_others_do(times):
     variant = with_attention(of(Twice(), Shared()), kind="block", keep=2)
     assert list(variant.remembered[0]["sparse"]) == ["2"]
-    assert "'1' stays: it attends to keys of several lengths, which kind block has one list for; take kind topk or window" in (
-        variant.notes
+    assert (
+        "'1' stays: it attends to keys of several lengths, which kind block has one list for; take "
+        "kind topk or window" in (variant.notes)
     )
 
 
@@ -138,38 +175,69 @@ def test_a_layer_is_judged_by_all_of_its_calls(times):
     assert (found.before_ms, found.after_ms) == (4.0, 2.0)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch's own encoder, as it was
+@pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors"
+)  # torch's own encoder, as it was
 def test_zeros_that_torch_put_at_the_padding_are_told_where_they_go(times):
     model, args, kwargs = encoder()
-    padded, whole = (lab.Workload(model, {"src": args[0], **one}, name="encoder") for one in (kwargs, {}))
+    padded, whole = (
+        lab.Workload(model, {"src": args[0], **one}, name="encoder") for one in (kwargs, {})
+    )
     variant = with_attention(padded, keep=2)
-    assert variant.notes[-1].startswith("torch's encoder answered 0 at the padding, and answers something else there now")
+    assert variant.notes[-1].startswith(
+        "torch's encoder answered 0 at the padding, and answers something else there now"
+    )
     assert not any("padding" in note for note in with_attention(whole, keep=2).notes)
 
 
 MISTAKES = {
-    "keep is no number": ({"keep": True}, RecipeError, "keep = True: it should be a number, such as 0.25 for a quarter"),
+    "keep is no number": (
+        {"keep": True},
+        RecipeError,
+        "keep = True: it should be a number, such as 0.25 for a quarter",
+    ),
     "all is protected": (
         {"keep": 0.5, "protect": ["*"]},
         StepError,
-        "every layer that could attend otherwise is protected; protect fewer, or leave the step out",
+        "every layer that could attend otherwise is protected; protect fewer, or leave the step "
+        "out",
     ),
     "keep is none": ({"keep": 0}, RecipeError, "keep = 0"),
-    "keep is between": ({"keep": 1.5}, RecipeError, "a share up to 1, or a whole number of blocks of 64 keys from 2 on"),
+    "keep is between": (
+        {"keep": 1.5},
+        RecipeError,
+        "a share up to 1, or a whole number of blocks of 64 keys from 2 on",
+    ),
     "block without keep": (
         {"kind": "block"},
         RecipeError,
         "kind block needs a keep, such as keep: 0.25 for a quarter of the keys",
     ),
-    "window without keep": ({"kind": "window"}, StepError, "since there is no Swin in it; say how many with keep"),
-    "no such kind": ({"kind": "near", "keep": 1}, RecipeError, "it should be 'window', 'topk' or 'block'"),
-    "no such option": ({"keep": 1, "share": 1}, RecipeError, "no option 'share'; it has why, kind, keep, layers"),
+    "window without keep": (
+        {"kind": "window"},
+        StepError,
+        "since there is no Swin in it; say how many with keep",
+    ),
+    "no such kind": (
+        {"kind": "near", "keep": 1},
+        RecipeError,
+        "it should be 'window', 'topk' or 'block'",
+    ),
+    "no such option": (
+        {"keep": 1, "share": 1},
+        RecipeError,
+        "no option 'share'; it has why, kind, keep, layers",
+    ),
     "does not attend": (
         {"keep": 0.5, "layers": ["head"]},
         StepError,
         "'head' does not attend; the layers that can are blocks.0.att",
     ),
-    "no such layer": ({"keep": 0.5, "layers": ["bolcks.*"]}, RecipeError, "pattern 'bolcks.\\*' matches no layer"),
+    "no such layer": (
+        {"keep": 0.5, "layers": ["bolcks.*"]},
+        RecipeError,
+        "pattern 'bolcks.\\*' matches no layer",
+    ),
 }
 
 
@@ -182,12 +250,18 @@ def test_a_mistake_is_one_clear_sentence(name, work):
 
 def test_a_model_without_attention_or_with_too_little_says_so():
     line = lab.Workload(nn.Linear(4, 4), torch.randn(2, 4), name="line")
-    with pytest.raises(StepError, match="no layer of it calls torch's scaled_dot_product_attention"):
+    with pytest.raises(
+        StepError, match="no layer of it calls torch's scaled_dot_product_attention"
+    ):
         with_attention(line, keep=0.5)
     with pytest.raises(StepError, match=r"'blocks\.0\.attention': 17 keys are one block of 64"):
         with_attention(lab.load("vit-s-tiny"), keep=0.5)
-    asked = lab.Workload(Attended(batch_first=True), {"x": torch.randn(2, 200, 32), "need_weights": True})
-    with pytest.raises(StepError, match="asked for the weights of its attention; call it with need_weights=False"):
+    asked = lab.Workload(
+        Attended(batch_first=True), {"x": torch.randn(2, 200, 32), "need_weights": True}
+    )
+    with pytest.raises(
+        StepError, match="asked for the weights of its attention; call it with need_weights=False"
+    ):
         with_attention(asked, keep=0.5)
 
 
@@ -215,16 +289,22 @@ def test_what_attends_to_less_already_is_held_against_attention_to_all(work):
     cost = lab.attention_cost(variant, keeps=(1.0, 0.25), seconds=0.1)
     assert cost.errors == lab.attention_cost(work, keeps=(1.0, 0.25), seconds=0.1).errors
     assert cost.errors[0] == 0 < cost.errors[1]
-    assert variant.module.get_submodule("blocks.0.attention").keeping.keep == 0.25  # and stays as it is
+    assert (
+        variant.module.get_submodule("blocks.0.attention").keeping.keep == 0.25
+    )  # and stays as it is
 
 
 def test_the_metric_is_taken_where_there_is_one(work):
     def largest(predict, data):
         return sum(float(predict(batch).max()) for batch, _ in data)
 
-    measured = lab.Workload(work.model, work.inputs, name="sight", test=[(work.inputs.args[0], None)], metric=largest)
+    measured = lab.Workload(
+        work.model, work.inputs, name="sight", test=[(work.inputs.args[0], None)], metric=largest
+    )
     cost = lab.attention_cost(measured, keeps=(1.0, 0.25), seconds=0.1)
-    assert cost.metric == "largest" and cost.values[0] == pytest.approx(cost.dense_value) != pytest.approx(cost.values[1])
+    assert cost.metric == "largest" and cost.values[0] == pytest.approx(
+        cost.dense_value
+    ) != pytest.approx(cost.values[1])
 
 
 def test_what_was_judged_before_a_stop_is_kept(work):
@@ -236,7 +316,10 @@ def test_what_was_judged_before_a_stop_is_kept(work):
 
 
 def test_a_model_without_such_layers_has_no_cost():
-    with pytest.raises(MeasureError, match=r"has no layer that can attend to a part of its keys: 'blocks\.0\.attention': 17"):
+    with pytest.raises(
+        MeasureError,
+        match=r"has no layer that can attend to a part of its keys: 'blocks\.0\.attention': 17",
+    ):
         lab.attention_cost(lab.load("vit-s-tiny"))
     with pytest.raises(MeasureError, match="Shares of the keys lie above 0 and up to 1"):
         lab.attention_cost(lab.load("vit-s-tiny"), keeps=(2.0,))
@@ -248,14 +331,18 @@ def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monke
     try:
         session.look_at("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))
         state = session.wait(PATIENCE)
-        assert state.attention_cost.kind == "window" and state.error is None and state.status == "idle"
+        assert (
+            state.attention_cost.kind == "window" and state.error is None and state.status == "idle"
+        )
         session.choose({"attention": {"keep": 0.4}})
         assert session.wait(PATIENCE).variant.reports[0].relative_error > 0
         session.undo()
         assert session.wait(PATIENCE).variant.weights_hash == weights_hash(work.model)
         with torch.no_grad():
             answer = session.state.variant.model(*work.inputs.args)
-        torch.testing.assert_close(answer, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0)
+        torch.testing.assert_close(
+            answer, work.model.eval()(*work.inputs.args).detach(), rtol=0, atol=0
+        )
     finally:
         session.close()
 
@@ -265,7 +352,14 @@ def test_the_step_is_registered():
 
 
 def test_each_share_is_told_with_the_number_of_threads_that_suits_it_best(work, monkeypatch):
-    taken = {" · 1": 4.0, " · 2": 3.0, "1.0 · 1": 5.0, "1.0 · 2": 6.0, "0.1 · 1": 2.0, "0.1 · 2": 9.0}
+    taken = {
+        " · 1": 4.0,
+        " · 2": 3.0,
+        "1.0 · 1": 5.0,
+        "1.0 · 2": 6.0,
+        "0.1 · 1": 2.0,
+        "0.1 · 2": 9.0,
+    }
     asked = []
 
     def rounds_in_turn(candidates, **how):

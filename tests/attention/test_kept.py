@@ -1,4 +1,6 @@
-"""Attention to a part of the keys: of all blocks it is torch's own, of some it is torch's under a mask of them."""
+"""Attention to a part of the keys: of all blocks it is torch's own, of some it is torch's under a
+mask of them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from tests.support.attention_models import KINDS, MODELS, seen_tokens, sight, sp
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch's own encoder, as it was
+@pytest.mark.filterwarnings(
+    "ignore:The PyTorch API of nested tensors"
+)  # torch's own encoder, as it was
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_all_blocks_are_the_attention_it_was(name, kind, monkeypatch):
@@ -33,10 +37,14 @@ def test_all_blocks_are_the_attention_it_was(name, kind, monkeypatch):
     with torch.no_grad():
         wanted, found = (seen_tokens(kwargs, inputs.clone()(one)) for one in (model, made))
     assert output_error(wanted, found)[0] < 1e-5
-    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(made) == weights_hash(model)
+    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(
+        made
+    ) == weights_hash(model)
 
 
-@pytest.mark.parametrize("name", ["the zoo's ViT", "torch's layer, causal", "GPT-2, padded on the left", "BERT, padded"])
+@pytest.mark.parametrize(
+    "name", ["the zoo's ViT", "torch's layer, causal", "GPT-2, padded on the left", "BERT, padded"]
+)
 def test_less_than_all_is_something_else_and_all_again_is_what_it_was(name):
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
@@ -51,25 +59,40 @@ def test_less_than_all_is_something_else_and_all_again_is_what_it_was(name):
 def pairs_of(kept, queries, keys):
     """Of lists of blocks, which query sees which key: (batch, heads, queries, keys)."""
     seen = torch.zeros(*kept.shape[:2], queries, keys, dtype=torch.bool)
-    for batch, head, row in torch.cartesian_prod(*(torch.arange(one) for one in kept.shape[:3])).tolist():
+    for batch, head, row in torch.cartesian_prod(
+        *(torch.arange(one) for one in kept.shape[:3])
+    ).tolist():
         for block in kept[batch, head, row].tolist():
             if block >= 0:
-                seen[batch, head, row * BLOCK : (row + 1) * BLOCK, block * BLOCK : (block + 1) * BLOCK] = True
+                seen[
+                    batch,
+                    head,
+                    row * BLOCK : (row + 1) * BLOCK,
+                    block * BLOCK : (block + 1) * BLOCK,
+                ] = True
     return seen
 
 
 def best_of(query, key, count, shown, is_causal=False):
-    """The blocks of the highest product of means, of those with a pair that is shown; the own one first where its queries see different ones."""
+    """The blocks of the highest product of means, of those with a pair that is shown; the own one
+    first where its queries see different ones.
+    """
     rows, columns = blocks_of(query.shape[2]), blocks_of(key.shape[2])
     kept = torch.full((*query.shape[:2], rows, count), -1)
-    for batch, head, row in torch.cartesian_prod(*(torch.arange(one) for one in kept.shape[:3])).tolist():
+    for batch, head, row in torch.cartesian_prod(
+        *(torch.arange(one) for one in kept.shape[:3])
+    ).tolist():
         mine = query[batch, head, row * BLOCK : (row + 1) * BLOCK].mean(0)
         scores = {}
         for column in range(columns):
             near = slice(column * BLOCK, (column + 1) * BLOCK)
             if shown is None or shown[batch, head, row * BLOCK : (row + 1) * BLOCK, near].any():
-                is_own = row == column and (is_causal or (shown is not None and differs(shown[batch, head], row)))
-                scores[column] = float("inf") if is_own else float(mine @ key[batch, head, near].mean(0))
+                is_own = row == column and (
+                    is_causal or (shown is not None and differs(shown[batch, head], row))
+                )
+                scores[column] = (
+                    float("inf") if is_own else float(mine @ key[batch, head, near].mean(0))
+                )
         best = sorted(sorted(scores, key=scores.__getitem__, reverse=True)[:count])
         kept[batch, head, row, : len(best)] = torch.tensor(best)
     return kept
@@ -84,17 +107,28 @@ def differs(shown, row):
 def under_a_mask(query, key, value, seen):
     """torch's attention to what is seen; zeros where that is nothing."""
     blind = ~seen.any(-1, keepdim=True)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen | blind).masked_fill(blind, 0.0)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen | blind).masked_fill(
+        blind, 0.0
+    )
 
 
 shapes = st.fixed_dictionaries(
-    {"batch": st.integers(1, 2), "heads": st.integers(1, 2), "tokens": st.integers(65, 330), "count": st.integers(1, 4)}
+    {
+        "batch": st.integers(1, 2),
+        "heads": st.integers(1, 2),
+        "tokens": st.integers(65, 330),
+        "count": st.integers(1, 4),
+    }
 )
 
 
 @settings(max_examples=25, deadline=None)
-@example(seed=0, shape={"batch": 1, "heads": 1, "tokens": 300, "count": 3}, kind="window", rule="causal")
-@example(seed=0, shape={"batch": 1, "heads": 1, "tokens": 65, "count": 1}, kind="topk", rule="causal")
+@example(
+    seed=0, shape={"batch": 1, "heads": 1, "tokens": 300, "count": 3}, kind="window", rule="causal"
+)
+@example(
+    seed=0, shape={"batch": 1, "heads": 1, "tokens": 65, "count": 1}, kind="topk", rule="causal"
+)
 @given(
     seed=st.integers(0, 99),
     shape=shapes,
@@ -105,13 +139,24 @@ def test_attention_to_a_part_is_torchs_under_a_mask_of_its_blocks(seed, shape, k
     torch.manual_seed(seed)
     tokens, count = shape["tokens"], min(shape["count"], blocks_of(shape["tokens"]))
     query, key, value = torch.randn(3, shape["batch"], shape["heads"], tokens, 16).unbind(0)
-    mask = (torch.rand(shape["batch"], 1, tokens, tokens) < 0.3) | torch.eye(tokens, dtype=torch.bool)
+    mask = (torch.rand(shape["batch"], 1, tokens, tokens) < 0.3) | torch.eye(
+        tokens, dtype=torch.bool
+    )
     causal = torch.ones(tokens, tokens, dtype=torch.bool).tril()
-    shown = {"none": None, "causal": causal.expand(*query.shape[:2], -1, -1)}.get(rule, mask.expand(*query.shape[:2], -1, -1))
+    shown = {"none": None, "causal": causal.expand(*query.shape[:2], -1, -1)}.get(
+        rule, mask.expand(*query.shape[:2], -1, -1)
+    )
     keeping = Keeping(kind, count) if count > 1 else Keeping(kind, 1 / blocks_of(tokens))
-    given_mask = {"mask": mask, "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf"))}.get(rule)
+    given_mask = {
+        "mask": mask,
+        "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf")),
+    }.get(rule)
     found = attention.attend(query, key, value, given_mask, 0.0, rule == "causal", keeping=keeping)
-    kept = best_of(query, key, count, shown, rule == "causal") if kind == "topk" else around(query, count, rule == "causal")
+    kept = (
+        best_of(query, key, count, shown, rule == "causal")
+        if kind == "topk"
+        else around(query, count, rule == "causal")
+    )
     seen = pairs_of(kept, tokens, tokens) & (torch.ones_like(causal) if shown is None else shown)
     torch.testing.assert_close(found, under_a_mask(query, key, value, seen), rtol=1e-4, atol=1e-5)
 
@@ -135,8 +180,12 @@ def around(query, count, is_causal):
     is_left=st.booleans(),
     kind=st.sampled_from(["topk", "window"]),
 )
-def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(seed, shape, missing, is_left, kind):
-    """As many blocks as are kept of the padded text; those that are nowhere else but in the padding do not count."""
+def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(
+    seed, shape, missing, is_left, kind
+):
+    """As many blocks as are kept of the padded text; those that are nowhere else but in the padding
+    do not count.
+    """
     torch.manual_seed(seed)
     tokens, count = shape["tokens"], min(shape["count"], blocks_of(shape["tokens"]))
     query, key, value = torch.randn(3, 1, shape["heads"], tokens, 16).unbind(0)
@@ -150,17 +199,27 @@ def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(seed, shap
         wanted = F.scaled_dot_product_attention(*mine)
     else:
         there_are = min(count, blocks_of(tokens - missing))
-        kept = best_of(*mine[:2], there_are, None) if kind == "topk" else around(mine[0], there_are, False)
+        kept = (
+            best_of(*mine[:2], there_are, None)
+            if kind == "topk"
+            else around(mine[0], there_are, False)
+        )
         wanted = under_a_mask(*mine, pairs_of(kept, tokens - missing, tokens - missing))
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_shared_heads_are_attended_to_as_often_as_there_are_queries():
-    query, key, value = torch.randn(1, 4, 200, 16), torch.randn(1, 2, 200, 16), torch.randn(1, 2, 200, 16)
+    query, key, value = (
+        torch.randn(1, 4, 200, 16),
+        torch.randn(1, 2, 200, 16),
+        torch.randn(1, 2, 200, 16),
+    )
     keeping = Keeping("topk", 0.5)
     found = attention.attend(query, key, value, enable_gqa=True, keeping=keeping)
     repeated = [one.repeat_interleave(2, 1) for one in (key, value)]
-    torch.testing.assert_close(found, attention.attend(query, *repeated, keeping=keeping), rtol=0, atol=0)
+    torch.testing.assert_close(
+        found, attention.attend(query, *repeated, keeping=keeping), rtol=0, atol=0
+    )
 
 
 def hiding(shape, shown):
@@ -197,7 +256,9 @@ def test_no_query_is_left_without_keys_that_sees_some(name, kind):
     torch.manual_seed(0)
     query, key = torch.randn(1, 2, queries, 16), torch.randn(1, 2, keys, 16)
     fixed = torch.tensor([[[6, 7]] * blocks_of(520)] * 2).int()  # the last ones of the keys
-    found = attention.attend(query, key, key, mask, is_causal=is_causal, keeping=Keeping(kind, 2), fixed=fixed)
+    found = attention.attend(
+        query, key, key, mask, is_causal=is_causal, keeping=Keeping(kind, 2), fixed=fixed
+    )
     whole = F.scaled_dot_product_attention(query, key, key, mask, is_causal=is_causal)
     assert whole.abs().sum(-1).min() > 0 and found.abs().sum(-1).min() > 0
 
@@ -207,23 +268,43 @@ def test_lists_for_more_keys_fall_back_on_the_nearest_of_fewer():
     fixed = torch.tensor([[[0, 5]] * 4 + [[6, 7]] * 4]).int()
     found = attention.attend(query, key, key, keeping=Keeping("block", 2), fixed=fixed)
     kept = torch.tensor([[[[0, -1]] * 4 + [[1, 2], [1, 2], [2, 3], [2, 3]]]])
-    torch.testing.assert_close(found, under_a_mask(query, key, key, pairs_of(kept, 512, 200)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        found, under_a_mask(query, key, key, pairs_of(kept, 512, 200)), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mask_does_not_make_causal_attention_look_ahead(kind):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
     call = {"attn_mask": hiding((1, 1, 1, 200), slice(0, 190)), "is_causal": True}
-    found = attention.attend(query, key, value, **call, keeping=Keeping(kind, 3), fixed=torch.zeros(2, 4, 1).int())
-    assert (found[:, :, 0] - value[:, :, 0]).abs().max() < 1e-5  # the first query sees the first key, and no other
-    assert "a mask and is_causal at once" in attention.why_dense(query, key, value, call["attn_mask"], True)
+    found = attention.attend(
+        query, key, value, **call, keeping=Keeping(kind, 3), fixed=torch.zeros(2, 4, 1).int()
+    )
+    assert (
+        found[:, :, 0] - value[:, :, 0]
+    ).abs().max() < 1e-5  # the first query sees the first key, and no other
+    assert "a mask and is_causal at once" in attention.why_dense(
+        query, key, value, call["attn_mask"], True
+    )
 
 
 PLAIN = {  # a call that is another one, said otherwise
-    "one padding for all keys": lambda q, k, v: ((q, k, v, torch.ones(2, 1, 1, 1, dtype=torch.bool)), (q, k, v)),
-    "one number for all keys": lambda q, k, v: ((q, k, v, torch.ones(1, 1, 200, 1)), (q, k, v, torch.ones(1, 1, 200, 200))),
-    "keys of one head": lambda q, k, v: ((q, k[:, :1], v[:, :1]), (q, *(one[:, :1].repeat(1, 2, 1, 1) for one in (k, v)))),
-    "keys of one batch": lambda q, k, v: ((q, k[:1], v[:1]), (q, *(one[:1].repeat(2, 1, 1, 1) for one in (k, v)))),
+    "one padding for all keys": lambda q, k, v: (
+        (q, k, v, torch.ones(2, 1, 1, 1, dtype=torch.bool)),
+        (q, k, v),
+    ),
+    "one number for all keys": lambda q, k, v: (
+        (q, k, v, torch.ones(1, 1, 200, 1)),
+        (q, k, v, torch.ones(1, 1, 200, 200)),
+    ),
+    "keys of one head": lambda q, k, v: (
+        (q, k[:, :1], v[:, :1]),
+        (q, *(one[:, :1].repeat(1, 2, 1, 1) for one in (k, v))),
+    ),
+    "keys of one batch": lambda q, k, v: (
+        (q, k[:1], v[:1]),
+        (q, *(one[:1].repeat(2, 1, 1, 1) for one in (k, v))),
+    ),
 }
 
 
@@ -232,22 +313,31 @@ def test_what_torch_repeats_is_repeated(name):
     given, same = PLAIN[name](*torch.randn(3, 2, 2, 200, 16).unbind(0))
     found, wanted = (attention.attend(*one, keeping=Keeping("topk", 3)) for one in (given, same))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
-    assert output_error(F.scaled_dot_product_attention(*same), found)[0] > 1e-4  # and to a part it is
+    assert (
+        output_error(F.scaled_dot_product_attention(*same), found)[0] > 1e-4
+    )  # and to a part it is
 
 
 @pytest.mark.parametrize("scale", [-1.0, 0.0])
 def test_a_scale_that_turns_the_best_into_the_worst_is_for_all_keys(scale):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
     found = attention.attend(query, key, value, scale=scale, keeping=Keeping("topk", 2))
-    torch.testing.assert_close(found, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0)
-    assert attention.why_dense(query, key, value, scale=scale) == f"its scale is {scale}, not above 0"
+    torch.testing.assert_close(
+        found, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0
+    )
+    assert (
+        attention.why_dense(query, key, value, scale=scale) == f"its scale is {scale}, not above 0"
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_batch_is_answered_by_an_empty_one(kind):
     none = torch.randn(0, 2, 200, 16)
     fixed = torch.zeros(2, 4, 2).int()
-    assert attention.attend(none, none, none, keeping=Keeping(kind, 2), fixed=fixed).shape == none.shape
+    assert (
+        attention.attend(none, none, none, keeping=Keeping(kind, 2), fixed=fixed).shape
+        == none.shape
+    )
 
 
 def test_dropout_drops_and_the_rest_is_scaled():
@@ -266,12 +356,18 @@ def test_gradients_flow_and_are_those_of_attention_to_all_where_all_is_kept(name
     made = sparse(model, inputs, Keeping("topk", 1.0))
     for one in (model, made):
         seen_tokens(kwargs, inputs.clone()(one)).square().mean().backward()
-    for (layer_name, weight), other in zip(model.named_parameters(), made.parameters(), strict=True):
+    for (layer_name, weight), other in zip(
+        model.named_parameters(), made.parameters(), strict=True
+    ):
         if weight.grad is not None:
-            torch.testing.assert_close(other.grad, weight.grad, rtol=1e-3, atol=1e-5, msg=layer_name)
+            torch.testing.assert_close(
+                other.grad, weight.grad, rtol=1e-3, atol=1e-5, msg=layer_name
+            )
 
 
-@pytest.mark.parametrize("name", ["the zoo's ViT", "the zoo's BERT, padded", "torch's layer, causal", "BERT", "GPT-2"])
+@pytest.mark.parametrize(
+    "name", ["the zoo's ViT", "the zoo's BERT, padded", "torch's layer, causal", "BERT", "GPT-2"]
+)
 def test_it_compiles_whole_and_exports(name):
     model, args, kwargs = MODELS[name]()
     made = sparse(model, Inputs(args, kwargs), Keeping("topk", 0.5))
@@ -281,7 +377,9 @@ def test_it_compiles_whole_and_exports(name):
         assert output_error(wanted, seen_tokens({}, compiled(*args, **kwargs)))[0] < 1e-5
         program = torch.export.export(made, args, kwargs)
         assert output_error(wanted, seen_tokens({}, program.module()(*args, **kwargs)))[0] < 1e-5
-        assert not [node for node in program.graph.nodes if "paifuser" in str(node.target)]  # any runtime can run it
+        assert not [
+            node for node in program.graph.nodes if "paifuser" in str(node.target)
+        ]  # any runtime can run it
 
 
 def test_copies_and_pickles_attend_to_the_same():
@@ -294,13 +392,26 @@ def test_copies_and_pickles_attend_to_the_same():
 
 def test_batch_and_length_may_change():
     model, _, _ = text()
-    made = {kind: sparse(model, Inputs((torch.randint(0, 50, (2, 200)),)), Keeping(kind, 0.5)) for kind in KINDS}
+    made = {
+        kind: sparse(model, Inputs((torch.randint(0, 50, (2, 200)),)), Keeping(kind, 0.5))
+        for kind in KINDS
+    }
     with torch.no_grad():
         for kind, one in made.items():
             assert one(torch.randint(0, 50, (3, 130)))["last_hidden_state"].shape == (3, 130, 32)
             short = torch.randint(0, 50, (1, 60))
-            assert output_error(model(short), one(short))[0] < 1e-6, kind  # one block is all there is
+            assert output_error(model(short), one(short))[0] < 1e-6, (
+                kind
+            )  # one block is all there is
         with pytest.warns(
-            UserWarning, match="Lists of blocks for 2 heads of 256 tokens do not fit 2 heads of 257; this layer attends"
+            UserWarning,
+            match=(
+                "Lists of blocks for 2 heads of 256 tokens do not fit 2 heads of 257; this layer "
+                "attends"
+            ),
         ):
-            attention.attend(*torch.randn(3, 1, 2, 257, 16), keeping=Keeping("block", 2), fixed=torch.zeros(2, 4, 2).int())
+            attention.attend(
+                *torch.randn(3, 1, 2, 257, 16),
+                keeping=Keeping("block", 2),
+                fixed=torch.zeros(2, 4, 2).int(),
+            )

@@ -1,4 +1,6 @@
-"""Swin's attention in one pass: the same numbers from the same weights, whatever the image, the shift and the library."""
+"""Swin's attention in one pass: the same numbers from the same weights, whatever the image, the
+shift and the library.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,14 @@ def of_the_zoo():
 
 def of_transformers(size=112, **options):
     transformers = pytest.importorskip("transformers")
-    shape = {"image_size": size, "patch_size": 4, "embed_dim": 16, "depths": [2, 2], "num_heads": [1, 2], "window_size": 7}
+    shape = {
+        "image_size": size,
+        "patch_size": 4,
+        "embed_dim": 16,
+        "depths": [2, 2],
+        "num_heads": [1, 2],
+        "window_size": 7,
+    }
     model = transformers.SwinModel(transformers.SwinConfig(**shape, **options)).eval()
     for name, weight in model.named_parameters():
         if "bias_table" in name:
@@ -38,7 +47,11 @@ def of_transformers(size=112, **options):
     return model, torch.randn(2, 3, size, size)
 
 
-MODELS = {"zoo": of_the_zoo, "transformers": of_transformers, "transformers, padded": lambda: of_transformers(size=100)}
+MODELS = {
+    "zoo": of_the_zoo,
+    "transformers": of_transformers,
+    "transformers, padded": lambda: of_transformers(size=100),
+}
 
 
 def windowed(model):
@@ -63,7 +76,9 @@ def test_one_pass_gives_the_same_numbers_and_the_same_gradients(name):
     model, images = MODELS[name]()
     made = fused(model)
     assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
-    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(made) == weights_hash(model)
+    assert made.state_dict().keys() == model.state_dict().keys() and weights_hash(
+        made
+    ) == weights_hash(model)
     for one in (model, made):
         answer(one, images).square().mean().backward()
     for (layer, weight), other in zip(model.named_parameters(), made.parameters(), strict=True):
@@ -73,7 +88,11 @@ def test_one_pass_gives_the_same_numbers_and_the_same_gradients(name):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    batch=st.integers(1, 3), windows=st.integers(2, 4), heads=st.integers(1, 3), is_shifted=st.booleans(), seed=st.integers(0, 99)
+    batch=st.integers(1, 3),
+    windows=st.integers(2, 4),
+    heads=st.integers(1, 3),
+    is_shifted=st.booleans(),
+    seed=st.integers(0, 99),
 )
 def test_any_block_answers_as_it_did(batch, windows, heads, is_shifted, seed):
     torch.manual_seed(seed)
@@ -98,7 +117,9 @@ def test_a_bias_that_changes_is_seen():
         assert output_error(answer(model, images), answer(made, images))[0] < 1e-5
         made.half().float()
         assert output_error(answer(model, images), answer(made, images))[0] < 1e-2
-        small = images[:1, :, :56]  # of another height and batch, which the block itself takes as well
+        small = images[
+            :1, :, :56
+        ]  # of another height and batch, which the block itself takes as well
         tokens = made.stages[0](made.patch_norm(made.patches(small).permute(0, 2, 3, 1)))
         assert tokens.shape == (1, 14, 28, 16)
 
@@ -120,7 +141,9 @@ def test_copies_pickles_and_compiled_models_answer_the_same(name):
 def test_weights_of_attention_are_refused_in_words():
     model, images = of_transformers(attn_implementation="eager")
     made = fused(model)
-    with pytest.raises(StepError, match="no weights to give for output_attentions; leave step 'attention' out"):
+    with pytest.raises(
+        StepError, match="no weights to give for output_attentions; leave step 'attention' out"
+    ):
         made(images, output_attentions=True)
     made.config.output_attentions = True
     with pytest.raises(StepError, match="output_attentions"):
@@ -150,17 +173,27 @@ def with_windows(work, **options):
 
 def test_the_step_lets_each_block_that_gains_attend_in_one_pass(work, times):
     variant = with_windows(work)
-    assert variant.remembered[0] == {"windows": ["stages.0.0", "stages.0.1", "stages.1.1", "stages.1.2"], "sparse": {}}
+    assert variant.remembered[0] == {
+        "windows": ["stages.0.0", "stages.0.1", "stages.1.1", "stages.1.2"],
+        "sparse": {},
+    }
     assert re.fullmatch(
-        r"'stages\.0\.0' attends in one pass, (0|\d(\.\d)?e-0[78]) away; 2 ms become 1 ms in this block", variant.notes[0]
+        r"'stages\.0\.0' attends in one pass, (0|\d(\.\d)?e-0[78]) away; 2 ms become 1 ms in this "
+        r"block",
+        variant.notes[0],
     )
-    assert variant.reports[0].relative_error < 1e-5 and variant.recipe.label == "attention in windows"
+    assert (
+        variant.reports[0].relative_error < 1e-5 and variant.recipe.label == "attention in windows"
+    )
     assert len(variant.notes) == 4
 
 
 def test_a_block_that_is_not_faster_stays_unless_it_is_wanted(work, times):
     times["after"] = 2.0
-    assert with_windows(work).notes[0] == "'stages.0.0' stays: in one pass it is not faster; 2 ms become 2 ms in this block"
+    assert (
+        with_windows(work).notes[0]
+        == "'stages.0.0' stays: in one pass it is not faster; 2 ms become 2 ms in this block"
+    )
     assert with_windows(work).remembered[0]["windows"] == []
     assert len(with_windows(work, even_if_slower=True).remembered[0]["windows"]) == 4
 
@@ -171,14 +204,23 @@ def test_a_block_that_answers_otherwise_stays_and_that_is_said(work, times, monk
         lambda height, width, window, shift, like: torch.zeros(height * width // 49, 1, 49, 49),
     )
     variant = with_windows(work)
-    assert variant.remembered[0]["windows"] == ["stages.0.0", "stages.1.1"]  # those that are not shifted
+    assert variant.remembered[0]["windows"] == [
+        "stages.0.0",
+        "stages.1.1",
+    ]  # those that are not shifted
     assert any("'stages.0.1' stays: in one pass its answer is" in note for note in variant.notes)
 
 
 def test_blocks_are_picked_by_name_or_by_their_attention(work, times):
     assert with_windows(work, layers=["stages.0.1"]).remembered[0]["windows"] == ["stages.0.1"]
-    assert with_windows(work, layers=["stages.1.*.attention"]).remembered[0]["windows"] == ["stages.1.1", "stages.1.2"]
-    assert with_windows(work, protect=["stages.0"]).remembered[0]["windows"] == ["stages.1.1", "stages.1.2"]
+    assert with_windows(work, layers=["stages.1.*.attention"]).remembered[0]["windows"] == [
+        "stages.1.1",
+        "stages.1.2",
+    ]
+    assert with_windows(work, protect=["stages.0"]).remembered[0]["windows"] == [
+        "stages.1.1",
+        "stages.1.2",
+    ]
 
 
 def test_a_saved_folder_attends_in_one_pass_again(work, times, tmp_path):
@@ -188,11 +230,16 @@ def test_a_saved_folder_attends_in_one_pass_again(work, times, tmp_path):
     loaded = lab.Variant.load(tmp_path / "made", work)
     assert sum(map(is_fused, loaded.module.modules())) == 4
     with torch.no_grad():
-        torch.testing.assert_close(loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0)
+        torch.testing.assert_close(
+            loaded.model(*work.inputs.args), variant.model(*work.inputs.args), rtol=0, atol=0
+        )
 
 
 def test_a_part_of_the_keys_is_not_for_windows(work):
-    with pytest.raises(StepError, match="it attends within windows of 49 tokens, which kind window runs in one pass"):
+    with pytest.raises(
+        StepError,
+        match="it attends within windows of 49 tokens, which kind window runs in one pass",
+    ):
         lab.apply(work, lab.Recipe([{"attention": {"keep": 0.5}}]))
 
 
@@ -212,4 +259,6 @@ def test_kept_biases_are_made_anew_after_a_step_that_torch_does_not_count():
     call().sum().backward()
     torch.optim.SGD([table], lr=1.0, fused=True).step()
     with torch.no_grad():
-        assert torch.equal(call(), KeptBias()(table, (8, 8), 4, 2, torch.float32)) and not torch.equal(call(), before)
+        assert torch.equal(
+            call(), KeptBias()(table, (8, 8), 4, 2, torch.float32)
+        ) and not torch.equal(call(), before)

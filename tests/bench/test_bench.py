@@ -16,7 +16,11 @@ def without_compiling(monkeypatch):
     monkeypatch.setattr(models, "_options", lambda: [{"name": "onnxruntime", "threads": 1}])
     monkeypatch.setattr(by_hand, "_inductor", lambda model, inputs, count: lambda: inputs(model))
     plan = models.plan
-    monkeypatch.setattr(models, "plan", lambda work, seconds: plan(work, seconds=seconds, engines=("eager", "onnxruntime")))
+    monkeypatch.setattr(
+        models,
+        "plan",
+        lambda work, seconds: plan(work, seconds=seconds, engines=("eager", "onnxruntime")),
+    )
 
 
 def test_the_models_bench_puts_the_plan_beside_the_engines_by_hand(without_compiling, tmp_path):

@@ -68,9 +68,13 @@ def test_a_build_runs_in_a_process_whose_cache_is_the_folder_that_is_given(monke
 
 
 def test_a_build_that_fails_says_why(monkeypatch, tmp_path):
-    ended = subprocess.CompletedProcess([], 1, stdout="", stderr="Traceback\nValueError: no compiler\n")
+    ended = subprocess.CompletedProcess(
+        [], 1, stdout="", stderr="Traceback\nValueError: no compiler\n"
+    )
     monkeypatch.setattr(builds.subprocess, "run", lambda *_, **__: ended)
-    with pytest.raises(MeasureError, match="Building net by fuse failed in its process: ValueError: no compiler"):
+    with pytest.raises(
+        MeasureError, match="Building net by fuse failed in its process: ValueError: no compiler"
+    ):
         builds.build_in_child("net", "fuse", tmp_path)
 
 
@@ -98,7 +102,9 @@ def test_an_experiment_puts_its_ways_side_by_side(monkeypatch, tmp_path, name, r
     def without_applying(work, *, seconds, metric=True, **named):
         asked.append(named)
         row = Measurement(name="baseline", threads=1)
-        return Comparison(workload=work.name, machine="here", baseline=row.name, rounds=1, rows=(row,))
+        return Comparison(
+            workload=work.name, machine="here", baseline=row.name, rounds=1, rows=(row,)
+        )
 
     monkeypatch.setattr(experiments, "compare", without_applying)
     measured = experiments.bench(name, ("resnet18-tiny", "no-such-model"), seconds=0.3)
@@ -110,8 +116,12 @@ def test_an_experiment_puts_its_ways_side_by_side(monkeypatch, tmp_path, name, r
 
 
 def test_promises_stand_beside_what_was_achieved(monkeypatch):
-    reason = Reason(topic="format", sentence="it is not channels-last", step={"layout": {}}, saves_ms=1.0)
-    explained = Explanation(workload="net", layer="", kind="Net", ms=8.0, share=1.0, reasons=(reason,))
+    reason = Reason(
+        topic="format", sentence="it is not channels-last", step={"layout": {}}, saves_ms=1.0
+    )
+    explained = Explanation(
+        workload="net", layer="", kind="Net", ms=8.0, share=1.0, reasons=(reason,)
+    )
     monkeypatch.setattr(experiments, "profile", lambda work, seconds: None)
     monkeypatch.setattr(experiments, "explain", lambda seen: explained)
     monkeypatch.setattr(
@@ -138,7 +148,9 @@ def test_promises_stand_beside_what_was_achieved(monkeypatch):
         (["fuse", "--builds", "net"], builds, BuildBench(machine="here", rounds=1, rows=())),
     ],
 )
-def test_the_commands_take_a_switch_for_what_is_measured_alone(monkeypatch, tmp_path, words, module, record):
+def test_the_commands_take_a_switch_for_what_is_measured_alone(
+    monkeypatch, tmp_path, words, module, record
+):
     monkeypatch.setattr(module, "bench", lambda names: record if names == ("net",) else None)
     path = tmp_path / "record.json"
     ended = CliRunner().invoke(command, [*words, "--json", str(path)])

@@ -1,4 +1,6 @@
-"""The bench of kernels: all of it but a GPU's own time runs here, on the emulator and with stand-ins for graphs and clocks."""
+"""The bench of kernels: all of it but a GPU's own time runs here, on the emulator and with
+stand-ins for graphs and clocks.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,19 @@ CEILING = Ceiling(threads=1, fp32_gflops=1e5, bf16_gflops=8e5, bandwidth_gbs=400
 
 
 def measured(**changes):
-    case = KernelCase(kernel="depthwise", name="3×3", floor_bytes=40_000_000, operations=80_000_000_000)
-    case = case.model_copy(update={"errors": {OURS: 0.9}, "us": {OURS: 20.0, "cuDNN": 50.0, "compiled": 30.0}, **changes})
-    blank = KernelBench(machine="m", ran_on="a GPU", torch_version="2", compiler="NVRTC 13.5", ceiling=CEILING)
+    case = KernelCase(
+        kernel="depthwise", name="3×3", floor_bytes=40_000_000, operations=80_000_000_000
+    )
+    case = case.model_copy(
+        update={
+            "errors": {OURS: 0.9},
+            "us": {OURS: 20.0, "cuDNN": 50.0, "compiled": 30.0},
+            **changes,
+        }
+    )
+    blank = KernelBench(
+        machine="m", ran_on="a GPU", torch_version="2", compiler="NVRTC 13.5", ceiling=CEILING
+    )
     return blank.model_copy(update={"cases": (case,), "probes": (KernelProbe(name="lanes"),)})
 
 
@@ -80,7 +92,9 @@ def test_an_answer_that_is_wrong_is_said(error, tmp_path):
 
 def test_what_failed_is_said_and_what_is_missing_is_a_dash():
     made = measured(us={}, errors={}, failures={OURS: "no driver"})
-    assert [made.table()[0][key] for key in ("error / allowed", "µs", "best peer", "times as fast")] == ["–"] * 4
+    assert [
+        made.table()[0][key] for key in ("error / allowed", "µs", "best peer", "times as fast")
+    ] == ["–"] * 4
     assert not made.is_sound
     assert "depthwise, 3×3: ours: no driver" in made.summary
     broken = measured().model_copy(update={"probes": (KernelProbe(name="lanes", failure="other"),)})
@@ -123,7 +137,9 @@ def test_no_real_shape_is_declined(case):
 
 
 def test_floors_are_those_of_the_docstrings():
-    found = {case.name: (case.operations, case.make(torch.device("meta")), case.kernel) for case in REAL}
+    found = {
+        case.name: (case.operations, case.make(torch.device("meta")), case.kernel) for case in REAL
+    }
     operations, inputs, kernel = found["ResNet-50 64 → 256, residual"]
     assert round(floor_bytes(inputs, kernel.empty(*inputs)) / 1e6, 1) == 231.2
     assert round(operations / 1e9, 1) == 6.6
@@ -138,14 +154,17 @@ def test_without_a_gpu_it_says_what_it_cannot_do(monkeypatch):
 def test_what_is_not_known_is_refused():
     with pytest.raises(MeasureError, match="gpu or cpu, not on 'tpu'"):
         bench(on="tpu")
-    with pytest.raises(MeasureError, match=r"No case is called nothing; there are Swin-T stage 1, .*"):
+    with pytest.raises(
+        MeasureError, match=r"No case is called nothing; there are Swin-T stage 1, .*"
+    ):
         bench(("nothing",), on="cpu")
 
 
 @needs_compiler
 def test_on_a_cpu_the_same_cases_run_in_the_emulator(tmp_path):
     done = CliRunner().invoke(
-        program.app, ["bench", "kernels", "stage 3", "3×3", "--on", "cpu", "--json", str(tmp_path / "b.json")]
+        program.app,
+        ["bench", "kernels", "stage 3", "3×3", "--on", "cpu", "--json", str(tmp_path / "b.json")],
     )
     assert done.exit_code == 0, done.output
     found = KernelBench.load(tmp_path / "b.json")
@@ -191,7 +210,12 @@ def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
         Peer("slow", lambda: peers.pointwise.compose, 1e9),
         Peer("same", lambda: peers.pointwise.compose),
         Peer("broken", broken),
-        Peer("turned", lambda: lambda inputs: peers.pointwise.compose(*inputs), prepare=lambda inputs: (inputs,), is_aside=True),
+        Peer(
+            "turned",
+            lambda: lambda inputs: peers.pointwise.compose(*inputs),
+            prepare=lambda inputs: (inputs,),
+            is_aside=True,
+        ),
         Peer("other", lambda: lambda x, weight, *_: torch.zeros(*x.shape[:-1], len(weight))),
     )
     run = checkout.emulated()
@@ -210,14 +234,17 @@ def test_ours_and_every_peer_are_held_to_float64_and_timed(pretended_gpu):
 @needs_compiler
 def test_a_run_on_a_gpu_is_put_together(pretended_gpu, monkeypatch, tmp_path):
     chosen = tuple(
-        with_peers(name, Peer("same", lambda: peers.depthwise.compose)) for name in ("MobileNetV2 3×3", "ConvNeXt-T 7×7")
+        with_peers(name, Peer("same", lambda: peers.depthwise.compose))
+        for name in ("MobileNetV2 3×3", "ConvNeXt-T 7×7")
     )
     properties = SimpleNamespace(name="a GPU", L2_cache_size=1 << 10)
     device = SimpleNamespace(ceiling=CEILING)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     monkeypatch.setattr(running, "cuda_accelerators", lambda names: ((device,), "a word"))
     monkeypatch.setattr(running, "probed", lambda _: (KernelProbe(name="lanes"),))
-    monkeypatch.setattr(running, "errors_on_made_up_data", lambda device: errors_on_made_up_data(device)[:1])
+    monkeypatch.setattr(
+        running, "errors_on_made_up_data", lambda device: errors_on_made_up_data(device)[:1]
+    )
     monkeypatch.setattr(densities, "TOKENS", 128)
     with run_by(checkout.emulated(), "cpu"):
         found = running._on_gpu(chosen, float("inf"), CPU)
@@ -236,7 +263,10 @@ def test_a_case_that_fails_as_a_whole_ends_alone_and_an_interrupt_keeps_what_the
         return running._blank(case, 1)
 
     found, remarks = running._each(SMALL, look)
-    assert [case.failures for case in found] == [{}, {OURS: "RuntimeError: CUDA error: an illegal memory access"}]
+    assert [case.failures for case in found] == [
+        {},
+        {OURS: "RuntimeError: CUDA error: an illegal memory access"},
+    ]
     assert remarks == ("Interrupted: what was complete until then is shown.",)
 
 
@@ -249,11 +279,17 @@ def test_a_fallback_is_no_time_of_ours(pretended_gpu):
     with run_by(refused, "cpu"):
         found = running._timed(case, CPU, refused, 1 << 10, float("inf"))
         assert found.failures == {OURS: "no driver"} and set(found.us) == {"same"}
-        late = running._timed(case, CPU, lambda launch: launch.arguments[4].zero_(), 1 << 10, float("inf"))
+        late = running._timed(
+            case, CPU, lambda launch: launch.arguments[4].zero_(), 1 << 10, float("inf")
+        )
     assert "runs in torch" in late.failures[OURS] and set(late.us) == {"same"}
 
 
-@pytest.mark.parametrize("case", [case for case in SMALL if case.kernel.name == "window_attention"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in SMALL if case.kernel.name == "window_attention"],
+    ids=lambda case: case.name,
+)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_is_given_the_same_windows(case):
     inputs = tuple(one.float() if isinstance(one, torch.Tensor) else one for one in case.make(CPU))
@@ -264,7 +300,9 @@ def test_flex_attention_is_given_the_same_windows(case):
 def test_a_linear_layer_is_the_same_as_a_convolution():
     for case in SMALL:
         if case.kernel.name == "pointwise":
-            inputs = tuple(one.double() if isinstance(one, torch.Tensor) else one for one in case.make(CPU))
+            inputs = tuple(
+                one.double() if isinstance(one, torch.Tensor) else one for one in case.make(CPU)
+            )
             torch.testing.assert_close(peers._convolved(*inputs), case.kernel.compose(*inputs))
 
 
@@ -274,15 +312,23 @@ SPARSE = [case for case in SMALL if case.kernel.name == "block_sparse_attention"
 @pytest.mark.parametrize("case", SPARSE, ids=lambda case: case.name)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_is_given_the_same_blocks(case):
-    inputs = tuple(one.float() if torch.is_tensor(one) and one.is_floating_point() else one for one in case.make(CPU))
+    inputs = tuple(
+        one.float() if torch.is_tensor(one) and one.is_floating_point() else one
+        for one in case.make(CPU)
+    )
     query, key, _, kept, _, is_causal, _ = inputs
     mask = sparse.for_flex(inputs)[3]
-    listed = torch.zeros(*kept.shape[:3], kept.shape[2] + 1).scatter(3, kept.long() % (kept.shape[2] + 1), 1.0)[..., :-1]
+    listed = torch.zeros(*kept.shape[:3], kept.shape[2] + 1).scatter(
+        3, kept.long() % (kept.shape[2] + 1), 1.0
+    )[..., :-1]
     assert mask.to_dense().equal(listed.int())
     cut = mask.kv_num_blocks.sum().item()
     assert cut == (kept.shape[1] * kept.shape[2] if is_causal else 0)
     # Not compiled, FlexAttention goes by the places alone: all blocks, then.
-    everything = tuple(choose_blocks(query, key, density=1.0, is_causal=is_causal) if one is kept else one for one in inputs)
+    everything = tuple(
+        choose_blocks(query, key, density=1.0, is_causal=is_causal) if one is kept else one
+        for one in inputs
+    )
     made = sparse.attend_by_flex(*sparse.for_flex(everything))
     torch.testing.assert_close(made, case.kernel.compose(*everything), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(made, sparse.attend_to_all(*everything), rtol=1e-4, atol=1e-5)
@@ -299,7 +345,9 @@ def test_asides_choose_as_the_case_did(case):
 def test_what_choosing_costs_is_told_by_density():
     walk, noise = errors_on_made_up_data(CPU)
     assert walk.errors[1.0] < 0.01 and walk.errors[0.25] < noise.errors[0.25]
-    assert str(noise).startswith("Error of attention to chosen blocks by density, independent random numbers")
+    assert str(noise).startswith(
+        "Error of attention to chosen blocks by density, independent random numbers"
+    )
     made = measured(asides=("cuDNN",)).model_copy(update={"densities": (walk,)})
     assert str(walk) in made.summary and "3×3: cuDNN 50.0 µs" in made.summary
     assert measured(asides=("compiled",)).table()[0]["best peer"] == "cuDNN 50.0"
@@ -310,7 +358,9 @@ def test_every_case_has_peers_of_several_kinds():
         names = [peer.name for peer in case.peers()]
         assert len(set(names)) == len(names) >= 3
         assert (
-            {"compiled", "max-autotune"} if case.kernel.name != "block_sparse_attention" else {"Flex", "SDPA flash to all"}
+            {"compiled", "max-autotune"}
+            if case.kernel.name != "block_sparse_attention"
+            else {"Flex", "SDPA flash to all"}
         ) <= set(names)
 
 
@@ -325,7 +375,9 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(preflight.CupyRunner, "load", load)
     found = tuple(preflight._loadable())
-    assert loaded == [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
+    assert loaded == [
+        (kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets
+    ]
     assert {probe.failure for probe in found} == {"", "KernelError: no kernel image"}
 
 

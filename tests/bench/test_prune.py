@@ -25,7 +25,10 @@ def test_each_architecture_gets_a_verdict(monkeypatch, tmp_path):
     exact, refused = measured.rows
     assert exact.verdict == "exact" and exact.removed_channels > 0.4 and exact.removed_weights > 0.6
     assert refused.verdict == "refused" and "no channel of it can be removed" in refused.note
-    assert measured.summary.startswith("1 exact, 1 refused, 0 wrong of 2") and "10 layers" in measured.summary
+    assert (
+        measured.summary.startswith("1 exact, 1 refused, 0 wrong of 2")
+        and "10 layers" in measured.summary
+    )
     assert measured.table()[0]["model"] == "plain"
     assert PruneBench.load(measured.save(tmp_path / "bench.json")) == measured
 
@@ -40,7 +43,11 @@ def test_a_wrong_cut_is_seen(monkeypatch):
         return variant
 
     monkeypatch.setattr(prune, "apply", wrong)
-    monkeypatch.setattr(prune, "architectures", lambda: (Architecture("plain", plain, lambda: torch.randn(1, 3, 8, 8)),))
+    monkeypatch.setattr(
+        prune,
+        "architectures",
+        lambda: (Architecture("plain", plain, lambda: torch.randn(1, 3, 8, 8)),),
+    )
     (row,) = bench(depths=()).rows
     assert row.verdict == "wrong"
 
@@ -50,7 +57,9 @@ def test_a_peer_that_is_not_there_or_not_known_is_said_before_anything_is_done(m
     monkeypatch.setattr(prune, "_row", lambda *_: pytest.fail("something was pruned"))
     with pytest.raises(MissingExtraError, match=r"pip install 'paifuser-lab\[peers\]'"):
         bench(["plain"], depths=(), peer="torch-pruning")
-    with pytest.raises(MeasureError, match="'depgraph' is no peer in pruning; there is torch-pruning"):
+    with pytest.raises(
+        MeasureError, match="'depgraph' is no peer in pruning; there is torch-pruning"
+    ):
         bench(["plain"], depths=(), peer="depgraph")
 
 
@@ -73,7 +82,10 @@ def dies(pipe, name, ratio):
     os._exit(1)
 
 
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="a process begins from nothing here")
+@pytest.mark.skipif(
+    "fork" not in multiprocessing.get_all_start_methods(),
+    reason="a process begins from nothing here",
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     ("work", "verdict", "said"),
@@ -94,15 +106,32 @@ def test_what_a_process_does_is_told_whatever_it_does(monkeypatch, work, verdict
 def test_peers_rows_stand_beside_ours():
     ours = PruneRow(name="net", verdict="exact", removed_weights=0.7, seconds=1.0)
     theirs = PruneRow(name="net", verdict="timed out", seconds=30.0, note="late")
-    record = PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}, peer="torch-pruning", peer_rows=(theirs,))
-    assert record.table()[0]["torch-pruning"] == "timed out" and record.table()[0]["its weights removed"] == "–"
-    assert record.summary.splitlines()[1] == "torch-pruning: 0 exact, 0 refused, 0 wrong, 0 failed, 1 timed out of 1"
+    record = PruneBench(
+        machine="here",
+        ratio=0.5,
+        rows=(ours,),
+        layers_to_seconds={},
+        peer="torch-pruning",
+        peer_rows=(theirs,),
+    )
+    assert (
+        record.table()[0]["torch-pruning"] == "timed out"
+        and record.table()[0]["its weights removed"] == "–"
+    )
+    assert (
+        record.summary.splitlines()[1]
+        == "torch-pruning: 0 exact, 0 refused, 0 wrong, 0 failed, 1 timed out of 1"
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_peer_prunes_what_it_can():
     pytest.importorskip("torch_pruning", reason="the extra 'peers' is not installed")
-    rows = list(prune_peer.peer_rows([one for one in architectures() if one.name in ("plain", "GPT-2")], 0.5))
+    rows = list(
+        prune_peer.peer_rows(
+            [one for one in architectures() if one.name in ("plain", "GPT-2")], 0.5
+        )
+    )
     verdicts = {row.name: row.verdict for row in rows}
     assert verdicts["plain"] == "exact" and rows[0].removed_weights > 0.6
     assert verdicts["GPT-2"] != "exact"

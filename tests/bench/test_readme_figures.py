@@ -22,7 +22,16 @@ from paifuser_lab.bench.readme.missing import COMMANDS
 from paifuser_lab.bench.sensitivity import SensitivityBench
 from paifuser_lab.cli.commands import bench as command
 from paifuser_lab.errors import FileError
-from paifuser_lab.records import AttentionCost, AttentionLayer, Comparison, Measurement, Method, Reason, Sensitivity, SideBySide
+from paifuser_lab.records import (
+    AttentionCost,
+    AttentionLayer,
+    Comparison,
+    Measurement,
+    Method,
+    Reason,
+    Sensitivity,
+    SideBySide,
+)
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT / "docs" / "measured"
@@ -41,11 +50,17 @@ def comparison(**metrics: float) -> Comparison:
     values = [0.99, *metrics.values()]
     rows = [
         Measurement(
-            name=name, threads=1, latency_ms=8.0 / 2**place, speedup=2.0**place, size_bytes=8000 // 2**place,
-            parameters=8000 // 2**place, relative_error=0.01 * place, metric=value,
+            name=name,
+            threads=1,
+            latency_ms=8.0 / 2**place,
+            speedup=2.0**place,
+            size_bytes=8000 // 2**place,
+            parameters=8000 // 2**place,
+            relative_error=0.01 * place,
+            metric=value,
         )
         for place, (name, value) in enumerate(zip(names, values, strict=True))
-    ]  # fmt: skip
+    ]
     return Comparison(
         workload="net",
         machine="here",
@@ -118,7 +133,9 @@ def test_both_runs_against_the_best_by_hand_are_told():
 def test_builds_are_told_with_both_caches(tmp_path):
     rows = (
         BuildTime(model="net", side="fuse", steps=("fuse",), cold_s=(3.0, 9.0, 4.0), warm_s=(2.0,)),
-        BuildTime(model="net", side="inductor", steps=("inductor frozen",), cold_s=(20.0,), warm_s=(5.0,)),
+        BuildTime(
+            model="net", side="inductor", steps=("inductor frozen",), cold_s=(20.0,), warm_s=(5.0,)
+        ),
     )
     BuildBench(machine="here", rounds=3, rows=rows).save(tmp_path / "fuse_builds.json")
     assert "net 4.0 and 2.0 s, Inductor 20.0 and 5.0 s." in block("builds", tmp_path)
@@ -149,14 +166,28 @@ def test_promises_and_attention_are_told(tmp_path):
     )
     layer = AttentionLayer(layer="a", heads=1, queries=1024, keys=1024, errors=(0.0, 0.1))
     cost = AttentionCost(
-        workload="net", machine="here", kind="topk", keeps=(1.0, 0.1), layers=(layer,), errors=(0.0, 0.1), latency_ms=(8.0, 4.0),
-        dense_ms=8.0, metric="mIoU", values=(0.94, 0.93), dense_value=0.94,
-    )  # fmt: skip
+        workload="net",
+        machine="here",
+        kind="topk",
+        keeps=(1.0, 0.1),
+        layers=(layer,),
+        errors=(0.0, 0.1),
+        latency_ms=(8.0, 4.0),
+        dense_ms=8.0,
+        metric="mIoU",
+        values=(0.94, 0.93),
+        dense_value=0.94,
+    )
     Experiment(name="promises", machine="here", promises=(pair,)).save(tmp_path / "promises.json")
-    Experiment(name="attention", machine="here", attention=(cost,)).save(tmp_path / "attention.json")
+    Experiment(name="attention", machine="here", attention=(cost,)).save(
+        tmp_path / "attention.json"
+    )
     assert "channels last −1.1 ms, achieved −1.5 (1.06 ×)" in block("promises", tmp_path)
     told = block("attention", tmp_path)
-    assert "10% of the keys made a segmentation of 1,024 tokens 2.00 × as fast (mIoU 0.940 → 0.930)" in told
+    assert (
+        "10% of the keys made a segmentation of 1,024 tokens 2.00 × as fast (mIoU 0.940 → 0.930)"
+        in told
+    )
 
 
 def test_comparisons_of_experiments_are_told(tmp_path):
@@ -165,14 +196,24 @@ def test_comparisons_of_experiments_are_told(tmp_path):
     planned = comparison(int8=0.97, plan_precision=0.99)
     for name, one in (("sums", sums), ("cut", cut), ("allocation", planned)):
         Experiment(name=name, machine="here", comparisons=(one,)).save(tmp_path / f"{name}.json")
-    assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block("sums", tmp_path)
-    assert "at 50 % of the parameters 98.0 %, without the least squares 12.0 %" in block("cut", tmp_path)
-    assert "99.0 % right, output error 2.0e-2, 2 kB. Uniform: int8 97.0 % right" in block("allocation", tmp_path)
+    assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block(
+        "sums", tmp_path
+    )
+    assert "at 50 % of the parameters 98.0 %, without the least squares 12.0 %" in block(
+        "cut", tmp_path
+    )
+    assert "99.0 % right, output error 2.0e-2, 2 kB. Uniform: int8 97.0 % right" in block(
+        "allocation", tmp_path
+    )
 
 
 def test_peers_are_told_where_they_took_part(tmp_path):
-    ours, theirs = (PruneRow(name="net", verdict=verdict, seconds=1.0) for verdict in ("exact", "timed out"))
-    PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}).save(tmp_path / "prune.json")
+    ours, theirs = (
+        PruneRow(name="net", verdict=verdict, seconds=1.0) for verdict in ("exact", "timed out")
+    )
+    PruneBench(machine="here", ratio=0.5, rows=(ours,), layers_to_seconds={}).save(
+        tmp_path / "prune.json"
+    )
     assert "torch-pruning" not in block("prune", tmp_path)
     beside = PruneBench(
         machine="here",
@@ -214,6 +255,12 @@ def test_agreement_and_segmentation_are_told(tmp_path):
     )
     SensitivityBench(machine="here", records=(judged,)).save(tmp_path / "sensitivity.json")
     assert "`net`: quadratic 0.97 (int8)." in block("sensitivity", tmp_path)
-    run = CompressedSeed(seed=0, goal=0.18, measured=comparison(**dict(zip(STAGES, (0.5, 0.7, 0.7), strict=True))))
-    CompressBench(machine="here", model="segnet", batch=4, recipe="", runs=(run,)).save(tmp_path / "compress_segnet.json")
-    assert "accuracy 0.990 → 0.700 (0.500 right after one cut), 4.00 × as fast. One seed." in block("segmentation", tmp_path)
+    run = CompressedSeed(
+        seed=0, goal=0.18, measured=comparison(**dict(zip(STAGES, (0.5, 0.7, 0.7), strict=True)))
+    )
+    CompressBench(machine="here", model="segnet", batch=4, recipe="", runs=(run,)).save(
+        tmp_path / "compress_segnet.json"
+    )
+    assert "accuracy 0.990 → 0.700 (0.500 right after one cut), 4.00 × as fast. One seed." in block(
+        "segmentation", tmp_path
+    )

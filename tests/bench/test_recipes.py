@@ -61,7 +61,9 @@ def test_a_step_that_touches_the_user_s_model_is_noticed(work, monkeypatch, tmp_
 
 def test_a_step_that_chooses_by_chance_is_noticed(work, monkeypatch, tmp_path):
     counted = iter(range(1, 100))
-    fold_that(lambda draft: next(draft.module.parameters()).data.add_(1e-7 * next(counted)), monkeypatch)
+    fold_that(
+        lambda draft: next(draft.module.parameters()).data.add_(1e-7 * next(counted)), monkeypatch
+    )
     row = found(work, tmp_path)
     assert (row.verdict, row.note) == ("violated", "applied twice, it gives two hashes")
 

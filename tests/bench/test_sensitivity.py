@@ -12,10 +12,19 @@ from paifuser_lab.workload.load import load
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_each_method_is_held_against_the_ablation_and_a_failure_does_not_end_it(monkeypatch: pytest.MonkeyPatch, tmp_path):
-    monkeypatch.setattr(sensitivity, "load", lambda name: load(name, trained=False) if "digits" in name else load(name))
+def test_each_method_is_held_against_the_ablation_and_a_failure_does_not_end_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+):
+    monkeypatch.setattr(
+        sensitivity,
+        "load",
+        lambda name: load(name, trained=False) if "digits" in name else load(name),
+    )
     measured = bench(
-        ("no-such-model", "resnet18-digits-tiny"), formats=("int4-weights",), methods=("fisher", "ablation"), batches=2
+        ("no-such-model", "resnet18-digits-tiny"),
+        formats=("int4-weights",),
+        methods=("fisher", "ablation"),
+        batches=2,
     )
     assert "no-such-model" in measured.failures
     fisher, ablation = measured.table()
@@ -31,7 +40,9 @@ class Flat:
     asked: list[list[str]] = []
 
     def __init__(self, model, criterion, data, cuda):
-        self.asked.append([name for name, weight in model.named_parameters() if weight.requires_grad])
+        self.asked.append(
+            [name for name, weight in model.named_parameters() if weight.requires_grad]
+        )
 
     def trace(self, maxIter, tol):
         return [0.5, 1.5] * (maxIter // 2)
@@ -48,7 +59,11 @@ def test_the_peer_is_asked_layer_by_layer_and_given_as_many_probes_as_our_error_
 
 def _layers() -> list[str]:
     model = load("resnet18-digits-tiny", trained=False).model
-    return [name for name, layer in model.named_modules() if type(layer).__name__ in ("Conv2d", "Linear")]
+    return [
+        name
+        for name, layer in model.named_modules()
+        if type(layer).__name__ in ("Conv2d", "Linear")
+    ]
 
 
 def test_without_the_peer_the_extra_is_named(monkeypatch):

@@ -1,4 +1,6 @@
-"""The widgets' benchmark where no browser is needed: what it makes of moments, what its notebook notes, and what it refuses."""
+"""The widgets' benchmark where no browser is needed: what it makes of moments, what its notebook
+notes, and what it refuses.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,11 @@ def test_the_notebook_s_side_notes_what_it_made_and_what_was_selected(tmp_path):
     assert told["rows"] == 21 and [layer for layer, _ in told["clicked"]] == ["0.1"]
     assert [layer for layer, _ in told["changed"]] == ["0", "0.0"]
     assert told["shown_at"] < told["clicked"][0][1] < told["changed"][0][1] < told["changed"][1][1]
-    assert told["data_bytes"] > 0 and told["code_bytes"] > told["data_bytes"] and told["twin_bytes"] > 1000
+    assert (
+        told["data_bytes"] > 0
+        and told["code_bytes"] > told["data_bytes"]
+        and told["twin_bytes"] > 1000
+    )
 
 
 def test_what_measures_nothing_is_refused():
@@ -65,7 +71,12 @@ def test_what_measures_nothing_is_refused():
 
 def test_without_playwright_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
-    with pytest.raises(MissingExtraError, match=r"driving a browser needs playwright.*paifuser-lab\[dev\]"), browsing():
+    with (
+        pytest.raises(
+            MissingExtraError, match=r"driving a browser needs playwright.*paifuser-lab\[dev\]"
+        ),
+        browsing(),
+    ):
         pass
 
 

@@ -15,5 +15,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]
     """One server and one browser for every test of a file."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "notebooks").mkdir()
-    with jupyterlab.serving(folder / "notebooks", folder / "home") as server, jupyterlab.browsing() as browser:
+    with (
+        jupyterlab.serving(folder / "notebooks", folder / "home") as server,
+        jupyterlab.browsing() as browser,
+    ):
         yield server, browser

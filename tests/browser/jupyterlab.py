@@ -1,4 +1,6 @@
-"""What the browser tests share: when they run, and notebooks of ours that take little time. The driving is `paifuser_lab.bench.jupyterlab`."""
+"""What the browser tests share: when they run, and notebooks of ours that take little time. The
+driving is `paifuser_lab.bench.jupyterlab`.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,33 @@ import nbformat
 import pytest
 
 from paifuser_lab._assets import asset
-from paifuser_lab.bench.jupyterlab import Lab, Page, browsing, chromium, serving, showing, write_notebook
+from paifuser_lab.bench.jupyterlab import (
+    Lab,
+    Page,
+    browsing,
+    chromium,
+    serving,
+    showing,
+    write_notebook,
+)
 
-__all__ = ["Lab", "Page", "browsing", "chromium", "marks", "quick_copy", "serving", "showing", "write_notebook"]
+__all__ = [
+    "Lab",
+    "Page",
+    "browsing",
+    "chromium",
+    "marks",
+    "quick_copy",
+    "serving",
+    "showing",
+    "write_notebook",
+]
 
 
 def marks() -> list[Any]:
-    """What every browser test is marked with: skipped, with the reason, where there is no Chromium, unless one is required."""
+    """What every browser test is marked with: skipped, with the reason, where there is no Chromium,
+    unless one is required.
+    """
     is_required = "browser" in os.environ.get("PAIFUSER_REQUIRE", "")
     absent = chromium() is None and not is_required
     return [

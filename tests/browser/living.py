@@ -1,4 +1,6 @@
-"""A notebook that lives in a browser, and what its last cell tells of the Python side whenever it is asked."""
+"""A notebook that lives in a browser, and what its last cell tells of the Python side whenever it
+is asked.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
 
 
 @contextmanager
-def living_panel(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Any, Read]]:
+def living_panel(
+    served: tuple[Any, Any], name: str, cells: Sequence[str]
+) -> Iterator[tuple[Any, Any, Read]]:
     """The same with its first panel, drawn; a name that is markup must not have become an image."""
     with living(served, name, cells) as (shown, read):
         panel = shown.page.locator(".pf-panel").first

@@ -1,4 +1,6 @@
-"""The workbench's frontier and its groups before the cut, as a person uses them; each time the Python side is read back."""
+"""The workbench's frontier and its groups before the cut, as a person uses them; each time the
+Python side is read back.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,13 @@ def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives
         told = read()
         assert told["error"] is None and told["achieved"][0] and sum(told["achieved"]) == 1
         table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
-        table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(timeout=10_000)
+        table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(
+            timeout=10_000
+        )
         assert "…" not in table.inner_text()
-        assert told["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+        assert (
+            told["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+        )
         keep(shown, "frontier-achieved")
         panel.get_by_role("button", name="Undo").click()
         assert read()["steps"] == 0
@@ -78,10 +84,15 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         group = page.get_by_role("region", name="what goes together")
         group.get_by_text("Goes together: 16 channels").wait_for(timeout=20_000)
         members = group.get_by_role("button").all_inner_texts()
-        assert any(text.startswith(f"{NASTY}.1") for text in members) and any(text.startswith(f"{NASTY}.3") for text in members)
+        assert any(text.startswith(f"{NASTY}.1") for text in members) and any(
+            text.startswith(f"{NASTY}.3") for text in members
+        )
         line = page.get_by_role("slider", name=f"threshold of {NASTY}.0")
         table = page.get_by_role("table", name="what the cut gives")
-        assert table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text() == "0%"
+        assert (
+            table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text()
+            == "0%"
+        )
         box = line.bounding_box()
         mouse, (x, y) = shown.page.mouse, (box["x"] + 150, box["y"] + box["height"] - 24)
         mouse.move(x, y)
@@ -89,17 +100,28 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         predicted = []
         for step in range(60):
             mouse.move(x, y - 2 * step)
-            predicted.append(table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text())
-        assert len(set(predicted)) > 3 and "predicted" in page.locator(".pf-importance-one").inner_text()
+            predicted.append(
+                table.get_by_role("row", name="parameters").get_by_role("cell").first.inner_text()
+            )
+        assert (
+            len(set(predicted)) > 3
+            and "predicted" in page.locator(".pf-importance-one").inner_text()
+        )
         keep(shown, "importance-dragging")
         mouse.up()
-        panel.get_by_label("recipe, in the order in which it is applied").get_by_text("prune").wait_for(timeout=20_000)
+        panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
+            "prune"
+        ).wait_for(timeout=20_000)
         told = read()
         assert told["error"] is None and told["steps"] == 1
         wanted = f"−{100 * (1 - told['parameters'] / told['whole']):.1f}%"
         cells = table.get_by_role("row", name="parameters").get_by_role("cell")
-        assert cells.all_inner_texts() == [wanted, wanted, "0%"], "what was predicted is what was cut"
-        assert "ms" in table.get_by_role("row", name="latency").get_by_role("cell").nth(1).inner_text()
+        assert cells.all_inner_texts() == [wanted, wanted, "0%"], (
+            "what was predicted is what was cut"
+        )
+        assert (
+            "ms" in table.get_by_role("row", name="latency").get_by_role("cell").nth(1).inner_text()
+        )
         keep(shown, "importance-achieved")
         kept = int(line.get_attribute("aria-valuetext").split()[0])
         line.press("ArrowUp")

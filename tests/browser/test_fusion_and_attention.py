@@ -1,4 +1,6 @@
-"""The workbench's fusion and attention, as a person uses them; each time the Python side is read back."""
+"""The workbench's fusion and attention, as a person uses them; each time the Python side is read
+back.
+"""
 
 from __future__ import annotations
 
@@ -71,10 +73,14 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         chips.get_by_text("fuse", exact=True).wait_for(timeout=20_000)
         told = read()
         assert (
-            told["error"] is None and told["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"] and told["selected"] == f"{NASTY}.0"
+            told["error"] is None
+            and told["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
+            and told["selected"] == f"{NASTY}.0"
         )
         is_on = page.get_by_role("switch", name=f"fuse {NASTY}.0").get_attribute("aria-checked")
-        assert is_on == str(told["did"][f"{NASTY}.0"] == "fused").lower(), "what was done is what is shown"
+        assert is_on == str(told["did"][f"{NASTY}.0"] == "fused").lower(), (
+            "what was done is what is shown"
+        )
         keep(shown, "fusion-switched")
         panel.get_by_role("button", name="Undo").click()
         chips.get_by_text("fuse", exact=True).wait_for(state="detached", timeout=20_000)
@@ -90,14 +96,21 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         if place in told["switchable"]:
             fused.wait_for(timeout=20_000)
         told = read()
-        assert told["selected"] == place and [step["fuse"]["layers"] for step in told["steps"]] in ([], [[place]])
+        assert told["selected"] == place and [step["fuse"]["layers"] for step in told["steps"]] in (
+            [],
+            [[place]],
+        )
         page.get_by_label("filter layers").fill("conv")
         assert 0 < page.get_by_role("switch").count() <= len(told["places"])
         page.get_by_label("filter layers").fill("")
         everything = page.get_by_role("button", name="Fuse all that gain")
-        if everything.get_attribute("aria-disabled") == "false":  # else all that gain here are fused already
+        if (
+            everything.get_attribute("aria-disabled") == "false"
+        ):  # else all that gain here are fused already
             everything.click()
-            page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(timeout=20_000)
+            page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(
+                timeout=20_000
+            )
             told = read()
             assert told["steps"][-1]["fuse"] == {} and told["error"] is None
         if told["steps"]:
@@ -120,17 +133,25 @@ def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becom
         shown.page.keyboard.press("ArrowLeft")
         shown.page.keyboard.press("ArrowLeft")
         share = told["keeps"][2]
-        assert slider.get_attribute("aria-valuetext").startswith(f"{100 * share:g} % of the keys kept")
+        assert slider.get_attribute("aria-valuetext").startswith(
+            f"{100 * share:g} % of the keys kept"
+        )
         keep(shown, "attention-slid")
         page.get_by_role("checkbox", name="tail.1 takes part").uncheck()
         button = page.get_by_role("button", name="of the keys")
         assert button.get_attribute("aria-disabled") == "true", "no layer takes part"
         page.get_by_role("checkbox", name="tail.1 takes part").check()
         button.click()
-        chip = panel.get_by_label("recipe, in the order in which it is applied").get_by_text("attention").first
+        chip = (
+            panel.get_by_label("recipe, in the order in which it is applied")
+            .get_by_text("attention")
+            .first
+        )
         chip.wait_for(timeout=20_000)
         told = read()
-        assert told["error"] is None and told["steps"] == [{"attention": {"kind": "block", "keep": share}}]
+        assert told["error"] is None and told["steps"] == [
+            {"attention": {"kind": "block", "keep": share}}
+        ]
         page.get_by_role("button", name=f"Keeps {100 * share:g} %").wait_for(timeout=10_000)
         keep(shown, "attention-kept")
         panel.get_by_role("button", name="Undo").click()

@@ -44,12 +44,17 @@ def opened(tmp_path_factory):
     folder = tmp_path_factory.mktemp("importance")
     notebooks = folder / "notebooks"
     jupyterlab.write_notebook(notebooks / "live.ipynb", CELLS)
-    with jupyterlab.serving(notebooks, folder / "home") as server, jupyterlab.showing(server, "live.ipynb") as shown:
+    with (
+        jupyterlab.serving(notebooks, folder / "home") as server,
+        jupyterlab.showing(server, "live.ipynb") as shown,
+    ):
         shown.run_all(timeout_s=120)
         assert shown.errors() == []
 
         def read(served):
-            """What Python knows once it has served so many requests; the page sends a message when the one before is answered."""
+            """What Python knows once it has served so many requests; the page sends a message when
+            the one before is answered.
+            """
             for _ in range(20):
                 shown.run_cell(1, timeout_s=60)
                 told = json.loads((notebooks / "told.json").read_text())
@@ -118,4 +123,7 @@ def test_one_threshold_for_all_layers_leaves_the_answer_whole(opened):
     other = shown.page.get_by_role("slider", name="threshold of 2")
     assert kept_words(other) == told["kept"]["2"]
     layers.get_by_role("option").nth(2).click()
-    assert shown.page.get_by_role("slider", name="threshold of 4").get_attribute("aria-disabled") == "true"
+    assert (
+        shown.page.get_by_role("slider", name="threshold of 4").get_attribute("aria-disabled")
+        == "true"
+    )

@@ -1,4 +1,6 @@
-"""The profile notebook, as a person runs it: the tree folds, the roofline tells its dots' names, nothing leaves the machine."""
+"""The profile notebook, as a person runs it: the tree folds, the roofline tells its dots' names,
+nothing leaves the machine.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,22 @@ def test_the_profile_notebook_shows_a_tree_that_folds_and_a_roofline_that_tells(
         roofline.scroll_into_view_if_needed()
         dot = roofline.locator('[role=option][aria-label*="layer1.0.conv1"]')
         assert dot.count() > 0, "every dot of the roofline has its name"
-        shown.page.locator(".pf-layer-grid").first.get_by_role("row").filter(has_text="maxpool").first.click()
-        roofline.locator('[aria-selected=true][aria-label*="maxpool"]').first.wait_for(state="attached", timeout=10_000)
+        shown.page.locator(".pf-layer-grid").first.get_by_role("row").filter(
+            has_text="maxpool"
+        ).first.click()
+        roofline.locator('[aria-selected=true][aria-label*="maxpool"]').first.wait_for(
+            state="attached", timeout=10_000
+        )
         assert shown.page.locator("svg:visible").count() >= 2
-        assert "predicted" in shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first.inner_text()
+        assert (
+            "predicted"
+            in shown.page.locator(".jp-RenderedHTMLCommon", has_text="achieved").first.inner_text()
+        )
         assert shown.strangers == []
         if folder := os.environ.get("PAIFUSER_SCREENSHOTS"):
             cells = shown.page.locator(".jp-CodeCell")
             for index in range(cells.count()):
                 cells.nth(index).scroll_into_view_if_needed()
-                cells.nth(index).screenshot(path=Path(folder) / f"profile-{'dark' if dark else 'light'}-{index:02}.png")
+                cells.nth(index).screenshot(
+                    path=Path(folder) / f"profile-{'dark' if dark else 'light'}-{index:02}.png"
+                )

@@ -1,4 +1,6 @@
-"""The workbench, as a person uses it: click, see the effect, undo, sort, filter, save; each time the Python side is read back."""
+"""The workbench, as a person uses it: click, see the effect, undo, sort, filter, save; each time
+the Python side is read back.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,14 @@ def opened(tmp_path, *, dark=False):
     folder = tmp_path / "notebooks"
     folder.mkdir()
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    notebook = new_notebook(cells=[new_code_cell(OPEN), new_code_cell(READ)], metadata={"kernelspec": kernel})
+    notebook = new_notebook(
+        cells=[new_code_cell(OPEN), new_code_cell(READ)], metadata={"kernelspec": kernel}
+    )
     nbformat.write(notebook, folder / "bench.ipynb")
-    with jupyterlab.serving(folder, tmp_path / "home", dark=dark) as server, jupyterlab.showing(server, "bench.ipynb") as shown:
+    with (
+        jupyterlab.serving(folder, tmp_path / "home", dark=dark) as server,
+        jupyterlab.showing(server, "bench.ipynb") as shown,
+    ):
         shown.run_all(timeout_s=120)
 
         def read():
@@ -65,9 +72,13 @@ def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
     with opened(tmp_path, dark=dark) as (shown, panel, read, folder):
         assert read()["recipe"] == []
         panel.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
-        panel.get_by_label("recipe, in the order in which it is applied").get_by_text("fold batch-norm").wait_for()
+        panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
+            "fold batch-norm"
+        ).wait_for()
         told = read()
-        assert told["recipe"] == ["fold batch-norm"] and told["rows"] >= 2 and not told["is_original"]
+        assert (
+            told["recipe"] == ["fold batch-norm"] and told["rows"] >= 2 and not told["is_original"]
+        )
         keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
         panel.get_by_role("button", name="Save recipe").click()
         panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
@@ -85,7 +96,11 @@ def test_a_precision_is_chosen_a_row_at_a_time_and_names_are_only_text(tmp_path)
         row.click()
         row.locator("select").select_option("bf16")
         told = read()
-        assert told["recipe"] == [f"{NASTY}: bf16"] and told["selected"] == NASTY and told["error"] is None
+        assert (
+            told["recipe"] == [f"{NASTY}: bf16"]
+            and told["selected"] == NASTY
+            and told["error"] is None
+        )
         assert shown.page.locator("img[src=x]").count() == 0
 
 
@@ -98,7 +113,9 @@ def test_the_table_is_sorted_filtered_and_walked_from_the_keyboard(tmp_path):
         shown.page.keyboard.type("MaxPool")
         shown.page.wait_for_timeout(300)
         rows = [one.inner_text() for one in panel.get_by_role("row").all()]
-        assert any("MaxPool2d" in one for one in rows) and not any("BatchNorm2d" in one for one in rows)
+        assert any("MaxPool2d" in one for one in rows) and not any(
+            "BatchNorm2d" in one for one in rows
+        )
         shown.page.keyboard.press("Escape")
         shown.page.keyboard.press("ArrowDown")
         assert read()["selected"] != ""

@@ -1,4 +1,6 @@
-"""Panels in a living notebook: a page that is loaded again, two notebooks, a restarted Jupyter kernel, panels that share, close and fail."""
+"""Panels in a living notebook: a page that is loaded again, two notebooks, a restarted Jupyter
+kernel, panels that share, close and fail.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,23 @@ model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2
 work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
 BENCH = "bench = lab.Workbench(work, rounds=1, seconds=0.1)\nbench.wait(60)\nbench"
-READ_BENCH = "bench.wait(60)\ntell(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
+READ_BENCH = (
+    "bench.wait(60)\ntell(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
+)
 PROFILE = (
-    "profile = lab.profile(work, runs=2, seconds=0.1, threads=1)\npanel = lab.show(profile)\ndots = lab.show(profile.roofline)"
+    "profile = lab.profile(work, runs=2, seconds=0.1, threads=1)\npanel = lab.show(profile)\ndots "
+    "= lab.show(profile.roofline)"
 )
 READ_PANELS = "tell(selected=panel.selected, dots=dots.selected)"
 
 
 def row(shown, place, panel=0):
-    return shown.page.locator(".jp-OutputArea .pf-panel").nth(panel).locator(".pf-rows .pf-row").nth(place)
+    return (
+        shown.page.locator(".jp-OutputArea .pf-panel")
+        .nth(panel)
+        .locator(".pf-rows .pf-row")
+        .nth(place)
+    )
 
 
 def test_a_page_that_is_loaded_again_shows_the_workbench_as_it_is_and_works_on(served):
@@ -45,17 +55,26 @@ def test_a_page_that_is_loaded_again_shows_the_workbench_as_it_is_and_works_on(s
         row(shown, 4).click()
         offers = shown.page.get_by_label("what would help")
         offers.get_by_role("button").filter(has_text="fold").click()
-        shown.page.get_by_label("recipe, in the order in which it is applied").get_by_text("fold batch-norm").wait_for()
+        shown.page.get_by_label("recipe, in the order in which it is applied").get_by_text(
+            "fold batch-norm"
+        ).wait_for()
         assert read() == {"selected": "3", "recipe": ["fold batch-norm"]}
 
 
 def test_two_notebooks_at_once_do_not_disturb_each_other(served):
     cells = [MODEL, BENCH, READ_BENCH]
-    with living(served, "one", cells) as (one, read_one), living(served, "two", cells) as (two, read_two):
+    with (
+        living(served, "one", cells) as (one, read_one),
+        living(served, "two", cells) as (two, read_two),
+    ):
         row(one, 1).click()
         row(two, 3).click()
-        one.page.get_by_label("what would help").get_by_role("button").filter(has_text="fold").click()
-        one.page.get_by_label("recipe, in the order in which it is applied").get_by_text("fold batch-norm").wait_for()
+        one.page.get_by_label("what would help").get_by_role("button").filter(
+            has_text="fold"
+        ).click()
+        one.page.get_by_label("recipe, in the order in which it is applied").get_by_text(
+            "fold batch-norm"
+        ).wait_for()
         assert read_one() == {"selected": "0", "recipe": ["fold batch-norm"]}
         assert read_two() == {"selected": "2", "recipe": []}
         assert row(two, 3).get_attribute("aria-selected") == "true"
@@ -63,8 +82,12 @@ def test_two_notebooks_at_once_do_not_disturb_each_other(served):
 
 def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(served):
     with living(served, "restart", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, read):
-        shown.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel()")
-        notice = shown.page.get_by_role("alert").filter(has_text="Jupyter kernel behind this panel is gone")
+        shown.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel()"
+        )
+        notice = shown.page.get_by_role("alert").filter(
+            has_text="Jupyter kernel behind this panel is gone"
+        )
         notice.wait_for(timeout=15_000)
         keep(shown, "live-restarted")
         shown.wait_until_ready()
@@ -77,13 +100,22 @@ def test_when_the_jupyter_kernel_is_restarted_a_panel_says_so_and_is_run_again(s
 
 def test_without_the_page_s_leave_to_run_cells_what_to_press_is_named(served):
     with living(served, "plain", [MODEL, f"{PROFILE}\npanel", READ_PANELS]) as (shown, _):
-        shown.page.evaluate("() => { window.pfApp = window.jupyterapp; window.jupyterapp = undefined; }")
-        shown.page.evaluate("() => window.pfApp.shell.currentWidget.context.sessionContext.restartKernel()")
-        shown.page.get_by_role("alert").filter(has_text="press Shift+Enter").wait_for(timeout=15_000)
+        shown.page.evaluate(
+            "() => { window.pfApp = window.jupyterapp; window.jupyterapp = undefined; }"
+        )
+        shown.page.evaluate(
+            "() => window.pfApp.shell.currentWidget.context.sessionContext.restartKernel()"
+        )
+        shown.page.get_by_role("alert").filter(has_text="press Shift+Enter").wait_for(
+            timeout=15_000
+        )
 
 
 def test_a_click_in_one_view_selects_in_another(served):
-    with living(served, "share", [MODEL, f"{PROFILE}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
+    with living(served, "share", [MODEL, f"{PROFILE}\ndisplay(panel, dots)", READ_PANELS]) as (
+        shown,
+        read,
+    ):
         row(shown, 4).click()
         told = shown.page.locator(".pf-roofline [aria-selected=true]")
         told.wait_for(state="attached", timeout=10_000)
@@ -92,16 +124,24 @@ def test_a_click_in_one_view_selects_in_another(served):
 
 
 def test_a_click_in_the_map_of_memory_selects_in_the_table(served):
-    shows = f"{PROFILE}\nfrom paifuser_lab import profiler\ndisplay(panel, lab.show(profiler.memory_timeline(work)))"
+    shows = (
+        f"{PROFILE}\nfrom paifuser_lab import profiler\ndisplay(panel, "
+        "lab.show(profiler.memory_timeline(work)))"
+    )
     with living(served, "memory", [MODEL, shows, READ_PANELS]) as (shown, read):
-        boxes = shown.page.get_by_role("listbox", name="what is alive at the peak").get_by_role("option")
+        boxes = shown.page.get_by_role("listbox", name="what is alive at the peak").get_by_role(
+            "option"
+        )
         boxes.filter(has_text="3").first.click()
         shown.page.locator(".pf-rows .pf-chosen").filter(has_text="3").wait_for(timeout=10_000)
         assert read() == {"selected": "3", "dots": "3"}
         moment = shown.page.get_by_role("slider", name="moment of the call")
         moment.focus()
         shown.page.keyboard.press("Home")
-        assert "takes" in moment.get_attribute("aria-valuetext") and moment.get_attribute("aria-valuenow") == "0"
+        assert (
+            "takes" in moment.get_attribute("aria-valuetext")
+            and moment.get_attribute("aria-valuenow") == "0"
+        )
 
 
 def test_a_panel_that_was_closed_leaves_the_others_alive(served):
@@ -115,12 +155,18 @@ def test_a_panel_that_was_closed_leaves_the_others_alive(served):
 
 
 def test_a_callback_of_the_user_s_that_fails_is_logged_and_the_panel_lives_on(served):
-    failing = "def fail(change):\n    raise ValueError('of my own')\n\npanel.observe(fail, 'selected')"
-    with living(served, "callback", [MODEL, f"{PROFILE}\n{failing}\ndisplay(panel, dots)", READ_PANELS]) as (shown, read):
+    failing = (
+        "def fail(change):\n    raise ValueError('of my own')\n\npanel.observe(fail, 'selected')"
+    )
+    with living(
+        served, "callback", [MODEL, f"{PROFILE}\n{failing}\ndisplay(panel, dots)", READ_PANELS]
+    ) as (shown, read):
         logged = shown.page.evaluate_handle(
-            "() => { const seen = []; const kernel = window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;"
+            "() => { const seen = []; const kernel = "
+            "window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel;"
             " kernel.iopubMessage.connect((_, message) => {"
-            " if (message.header.msg_type === 'error') seen.push(message.content.evalue); }); return seen; }"
+            " if (message.header.msg_type === 'error') seen.push(message.content.evalue); }); "
+            "return seen; }"
         )
         row(shown, 4).click()
         assert read() == {"selected": "3", "dots": "3"}

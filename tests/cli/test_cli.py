@@ -42,7 +42,10 @@ def test_hardware_can_be_replaced_by_a_published_device(command, monkeypatch):
     ("arguments", "sentence"),
     [
         (["plan", "resnet19"], "resnet18"),
-        (["profile", "resnet18-tiny", "--layer", "layer9"], "No layer 'layer9' ran in resnet18-tiny"),
+        (
+            ["profile", "resnet18-tiny", "--layer", "layer9"],
+            "No layer 'layer9' ran in resnet18-tiny",
+        ),
         (["trace", "{bad}"], "not JSON"),
         (["run", "{recipe}", "--out", "{folder}/out"], "names no workload; say which with --model"),
         (["run", "{folder}/none.yaml", "--out", "{folder}/out"], "Cannot read"),
@@ -62,7 +65,9 @@ def test_what_is_wrong_is_said_in_a_sentence(command, tmp_path, arguments, sente
 
 
 def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
-    code, out, _ = command("plan", "resnet18-tiny", "--seconds", "0", "--save", tmp_path / "plan.yaml")
+    code, out, _ = command(
+        "plan", "resnet18-tiny", "--seconds", "0", "--save", tmp_path / "plan.yaml"
+    )
     assert code == 0
     assert "fold batch-norm: " in out
     assert lab.Recipe.load(tmp_path / "plan.yaml").steps[0].kind == "fold"
@@ -70,16 +75,25 @@ def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
 
 def test_open_serves_the_tour(command, monkeypatch):
     started = []
-    monkeypatch.setattr("subprocess.run", lambda command, check: started.append(command) or type("Done", (), {"returncode": 0}))
+    monkeypatch.setattr(
+        "subprocess.run",
+        lambda command, check: started.append(command) or type("Done", (), {"returncode": 0}),
+    )
     assert command("open", "--no-browser", "--port", "8899")[0] == 0
-    assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(started[0])
+    assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(
+        started[0]
+    )
     assert f"--ServerApp.root_dir={asset('notebooks')}" in started[0]
 
 
-def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(command, tmp_path):
+def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(
+    command, tmp_path
+):
     names = {"--save": "profile.json", "--html": "report.html", "--trace": "trace.json"}
     wanted = [part for option, name in names.items() for part in (option, str(tmp_path / name))]
-    code, out, _ = command("profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *wanted)
+    code, out, _ = command(
+        "profile", "resnet18-tiny", "--depth", "1", "--seconds", "0.2", "--backward", *wanted
+    )
     assert code == 0
     assert "maxpool" in out and "layer1" in out and "conv2" not in out.split("rows add up")[0]
     assert "rows add up to" in out and "resnet18-tiny (ResNet)" in out and "→ fold saves" in out

@@ -1,4 +1,6 @@
-"""A baseline and variants side by side: what is a row, what is the reference, and what an interrupt leaves."""
+"""A baseline and variants side by side: what is a row, what is the reference, and what an interrupt
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +23,31 @@ from paifuser_lab.session.state import State
 from paifuser_lab.widgets.shown import figures
 from tests.support.models import Counting, Small, images
 
-MACHINE = Hardware(name="paper", source="measured", physical_cores=2, logical_cores=2, memory_bytes=1,
-                   ceilings=(Ceiling(threads=1, fp32_gflops=1, bandwidth_gbs=1),))  # fmt: skip
+MACHINE = Hardware(
+    name="paper",
+    source="measured",
+    physical_cores=2,
+    logical_cores=2,
+    memory_bytes=1,
+    ceilings=(Ceiling(threads=1, fp32_gflops=1, bandwidth_gbs=1),),
+)
 CLOCK: dict[str, float] = {}
 
 
 @pytest.fixture(autouse=True)
 def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of two cores, on which candidates take as long as a test says: by name and threads, else 4 ms."""
+    """A machine of two cores, on which candidates take as long as a test says: by name and threads,
+    else 4 ms.
+    """
     CLOCK.clear()
     monkeypatch.setattr(comparison, "hardware", lambda: MACHINE)
     monkeypatch.setattr(comparison, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)
 
 
-def rounds_on_paper(candidates: list[Candidate], *, rounds: int, seconds: float) -> Iterator[dict[str, Samples]]:
+def rounds_on_paper(
+    candidates: list[Candidate], *, rounds: int, seconds: float
+) -> Iterator[dict[str, Samples]]:
     samples = {one.name: Samples() for one in candidates}
     for number in range(rounds):
         for one in candidates:
@@ -53,21 +65,40 @@ def small(**options: Any) -> Workload:
 
 
 def accuracy(predict: Any, test: Any) -> float:
-    return sum(float((predict(batch).argmax(1) == labels).float().mean()) for batch, labels in test) / len(test)
+    return sum(
+        float((predict(batch).argmax(1) == labels).float().mean()) for batch, labels in test
+    ) / len(test)
 
 
 def test_the_faster_baseline_is_the_reference_and_both_are_shown() -> None:
     CLOCK.update({"baseline · 2 threads": 2.0, "baseline · 1 thread": 3.0, "f ·": 1.0})
     measured = lab.compare(small(), f=Recipe(["fold"]), rounds=4)
-    assert [row.name for row in measured.rows] == ["baseline · 1 thread", "baseline · 2 threads", "f"]
-    assert measured.baseline == "baseline · 2 threads" and measured["f"].speedup == pytest.approx(2.0)
-    assert [row.threads for row in measured.rows[:2]] == [1, 2] and measured[measured.baseline].speedup == 1.0
-    assert measured["baseline · 1 thread"].speedup == pytest.approx(2 / 3) and measured.best.name == "f"
-    assert measured.rounds == 4 and measured.machine == "paper · 2 cores" and not measured.is_interrupted
+    assert [row.name for row in measured.rows] == [
+        "baseline · 1 thread",
+        "baseline · 2 threads",
+        "f",
+    ]
+    assert measured.baseline == "baseline · 2 threads" and measured["f"].speedup == pytest.approx(
+        2.0
+    )
+    assert [row.threads for row in measured.rows[:2]] == [1, 2] and measured[
+        measured.baseline
+    ].speedup == 1.0
+    assert (
+        measured["baseline · 1 thread"].speedup == pytest.approx(2 / 3)
+        and measured.best.name == "f"
+    )
+    assert (
+        measured.rounds == 4
+        and measured.machine == "paper · 2 cores"
+        and not measured.is_interrupted
+    )
 
 
 @pytest.mark.parametrize(("one", "two", "threads"), [(1.0, 2.0, 1), (2.0, 1.0, 2)])
-def test_a_variant_without_threads_of_its_own_shows_the_faster_number(one: float, two: float, threads: int) -> None:
+def test_a_variant_without_threads_of_its_own_shows_the_faster_number(
+    one: float, two: float, threads: int
+) -> None:
     CLOCK.update({"f · 1": one, "f · 2": two})
     assert lab.compare(small(), f=Recipe(["fold"]), rounds=3)["f"].threads == threads
 
@@ -84,17 +115,32 @@ def test_a_row_holds_everything_that_was_measured() -> None:
     measured = lab.compare(work, lab.apply(work, Recipe(["fold"])), rounds=3)
     row, base = measured["fold batch-norm"], measured.rows[0]
     assert row.steps == ("fold batch-norm",) and "folded 1 batch-norm layers" in row.notes
-    assert (row.parameters, row.flops) == (3 * 8 * 9 + 8 + 8 * 5 + 5, base.flops) and row.size_bytes == 4 * row.parameters
-    assert row.peak_bytes > row.size_bytes and 0 <= row.relative_error < 1e-5 and base.relative_error == 0
-    assert (row.relative_error > 0) is (row.max_error > 0), "rounding may differ or not, with the processor"
-    assert row.metric == base.metric == accuracy(work.model, work.test) and measured.metric_name == "accuracy"
-    assert row.weights_hash == lab.apply(work, Recipe(["fold"])).weights_hash and base.weights_hash == weights_hash(work.model)
+    assert (row.parameters, row.flops) == (
+        3 * 8 * 9 + 8 + 8 * 5 + 5,
+        base.flops,
+    ) and row.size_bytes == 4 * row.parameters
+    assert (
+        row.peak_bytes > row.size_bytes
+        and 0 <= row.relative_error < 1e-5
+        and base.relative_error == 0
+    )
+    assert (row.relative_error > 0) is (row.max_error > 0), (
+        "rounding may differ or not, with the processor"
+    )
+    assert (
+        row.metric == base.metric == accuracy(work.model, work.test)
+        and measured.metric_name == "accuracy"
+    )
+    assert row.weights_hash == lab.apply(
+        work, Recipe(["fold"])
+    ).weights_hash and base.weights_hash == weights_hash(work.model)
     assert row.build_s > 0 and base.build_s is None
     assert lab.compare(work, rounds=3, metric=False).rows[0].metric is None
 
 
 @pytest.mark.parametrize(
-    ("ms", "note"), [(8.0, "slower than the baseline"), (4.0, "no faster than the baseline, within the interval")]
+    ("ms", "note"),
+    [(8.0, "slower than the baseline"), (4.0, "no faster than the baseline, within the interval")],
 )
 def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
     CLOCK.update({"f ·": ms})
@@ -105,9 +151,21 @@ def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
     ("interval", "notes", "word"),
     [
         ((1.01, 1.2), (), "faster"),
-        ((0.9, 1.1), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
-        ((1.0, 1.2), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
-        ((0.8, 1.0), ("no faster than the baseline, within the interval",), "no faster, within the interval"),
+        (
+            (0.9, 1.1),
+            ("no faster than the baseline, within the interval",),
+            "no faster, within the interval",
+        ),
+        (
+            (1.0, 1.2),
+            ("no faster than the baseline, within the interval",),
+            "no faster, within the interval",
+        ),
+        (
+            (0.8, 1.0),
+            ("no faster than the baseline, within the interval",),
+            "no faster, within the interval",
+        ),
         ((0.8, 0.99), ("slower than the baseline",), "slower"),
     ],
 )
@@ -117,8 +175,17 @@ def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
     assert comparison._verdict(interval, is_baseline=False) == notes
     assert comparison._verdict(interval, is_baseline=True) == ()
     rows = (
-        Measurement(name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)),
-        Measurement(name="v", steps=("fold",), threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=interval),
+        Measurement(
+            name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)
+        ),
+        Measurement(
+            name="v",
+            steps=("fold",),
+            threads=1,
+            latency_ms=2.0,
+            speedup=1.0,
+            speedup_interval=interval,
+        ),
     )
     measured = Comparison(workload="w", machine="m", baseline="baseline", rounds=9, rows=rows)
     shown = figures(State(recipe=Recipe(["fold"]), comparison=measured), has_data=False)
@@ -127,16 +194,28 @@ def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
 
 def test_a_recipe_that_fails_is_a_row_that_says_why_and_the_others_stand() -> None:
     work = Workload(Counting(), torch.randn(2, 4))
-    bad, odd = Recipe([{"backend": {"name": "onnxruntime"}}]), Recipe([{"precision": {"layers": {"lien": "bf16"}}}])
+    bad, odd = (
+        Recipe([{"backend": {"name": "onnxruntime"}}]),
+        Recipe([{"precision": {"layers": {"lien": "bf16"}}}]),
+    )
     measured = lab.compare(work, bad, odd, good=Recipe(["layout"]), rounds=3)
-    assert [row.name for row in measured.rows][2:] == ["good", "onnxruntime", " · lien: bf16".removeprefix(" · ")]
-    assert "forward changes buffer 'calls'" in measured["onnxruntime"].failure and "matches no layer" in measured.rows[-1].failure
+    assert [row.name for row in measured.rows][2:] == [
+        "good",
+        "onnxruntime",
+        " · lien: bf16".removeprefix(" · "),
+    ]
+    assert (
+        "forward changes buffer 'calls'" in measured["onnxruntime"].failure
+        and "matches no layer" in measured.rows[-1].failure
+    )
     assert measured["good"].latency_ms and measured["onnxruntime"].latency_ms is None
     assert measured["onnxruntime"].steps == ("onnxruntime",)
     assert measured.best.failure is None and "matches no layer" in measured._repr_html_()
 
 
-def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     work = small(test=[(images(3), torch.zeros(3))], metric=accuracy)
     evaluate = work.evaluate
 
@@ -147,11 +226,19 @@ def test_a_variant_that_fails_on_the_test_data_is_a_row_and_the_others_stand(mon
 
     monkeypatch.setattr(work, "evaluate", fail)
     measured = lab.compare(work, f=Recipe(["fold"]), rounds=3)
-    assert measured["f"].failure == "StepError: no file for a batch of 3." and measured.rows[0].metric is not None
+    assert (
+        measured["f"].failure == "StepError: no file for a batch of 3."
+        and measured.rows[0].metric is not None
+    )
 
 
-@pytest.mark.parametrize(("value", "what"), [(torch.inf, "an infinity where the baseline's has none"), (torch.nan, "a NaN")])
-def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(value: float, what: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [(torch.inf, "an infinity where the baseline's has none"), (torch.nan, "a NaN")],
+)
+def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(
+    value: float, what: str
+) -> None:
     work = small()
     variant = lab.apply(work, Recipe(["fold"]))
     variant.module.head.bias.data.fill_(value)
@@ -216,7 +303,9 @@ def test_an_interrupt_in_a_metric_keeps_what_was_timed() -> None:
         ((), {"baseline · 1 thread": Recipe(["layout"])}, "baseline · 1 thread"),
     ],
 )
-def test_two_rows_of_one_name_are_refused_before_anything_is_built(given: Any, named: Any, name: str) -> None:
+def test_two_rows_of_one_name_are_refused_before_anything_is_built(
+    given: Any, named: Any, name: str
+) -> None:
     work = small()
     with pytest.raises(MeasureError, match=f"Two rows would be called '{name}'"):
         lab.compare(work, *given, **named)
@@ -225,7 +314,10 @@ def test_two_rows_of_one_name_are_refused_before_anything_is_built(given: Any, n
 
 def test_a_variant_of_another_workload_is_refused() -> None:
     variant = lab.apply(small(), Recipe(["fold"]))
-    with pytest.raises(MeasureError, match="variant 'fold batch-norm' was made from workload 'small'; compare it with that one"):
+    with pytest.raises(
+        MeasureError,
+        match="variant 'fold batch-norm' was made from workload 'small'; compare it with that one",
+    ):
         lab.compare(small(), variant)
 
 
@@ -237,7 +329,9 @@ def test_comparing_leaves_the_model_as_it_was() -> None:
 
 
 def test_a_comparison_survives_a_file(tmp_path: Path) -> None:
-    measured = lab.compare(small(), Recipe(["fold"]), Recipe([{"precision": {"layers": {"none": "bf16"}}}]), rounds=3)
+    measured = lab.compare(
+        small(), Recipe(["fold"]), Recipe([{"precision": {"layers": {"none": "bf16"}}}]), rounds=3
+    )
     assert Comparison.load(measured.save(tmp_path / "c.json")) == measured
 
 
@@ -247,9 +341,14 @@ def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_in_turn)
     before = torch.get_num_threads()
     measured = lab.compare(
-        lab.load("resnet18-tiny"), ort=Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]), rounds=5, seconds=1
+        lab.load("resnet18-tiny"),
+        ort=Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]),
+        rounds=5,
+        seconds=1,
     )
-    assert len(measured.rows) == 3 and all(row.latency_ms > 0 and row.best_ms > 0 for row in measured.rows)
+    assert len(measured.rows) == 3 and all(
+        row.latency_ms > 0 and row.best_ms > 0 for row in measured.rows
+    )
     low, high = measured["ort"].speedup_interval
     assert low <= measured["ort"].speedup <= high and measured["ort"].peak_bytes is None
     assert torch.get_num_threads() == before
@@ -257,7 +356,9 @@ def test_a_real_comparison_has_a_real_clock(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline():
     def row(name, ms, size, metric):
-        return Measurement(name=name, threads=1, latency_ms=ms, size_bytes=size, metric=metric, relative_error=0.1)
+        return Measurement(
+            name=name, threads=1, latency_ms=ms, size_bytes=size, metric=metric, relative_error=0.1
+        )
 
     rows = (
         row("baseline · 1 thread", 9.0, 100, 0.9),
@@ -267,9 +368,18 @@ def test_a_trade_off_names_what_nothing_beats_and_leaves_out_the_slower_baseline
         Measurement(name="failed", threads=1, failure="no"),
     )
     found = Comparison(
-        workload="net", machine="m", baseline="baseline · 2 threads", metric_name="accuracy", rounds=1, rows=rows
+        workload="net",
+        machine="m",
+        baseline="baseline · 2 threads",
+        metric_name="accuracy",
+        rounds=1,
+        rows=rows,
     ).trade_off
-    assert [one.name for one in found.bargains] == ["baseline · 2 threads", "small", "better"] and found.unit == "accuracy"
+    assert [one.name for one in found.bargains] == [
+        "baseline · 2 threads",
+        "small",
+        "better",
+    ] and found.unit == "accuracy"
     assert [one.name for one in found.unbeaten("latency_ms")] == ["better"]
     assert [one.name for one in found.unbeaten("size_bytes")] == ["small", "better"]
     assert [one["note"] for one in found.table()] == [
@@ -284,7 +394,15 @@ def test_a_trade_off_without_a_metric_goes_by_how_near_the_answer_is():
         Measurement(name=name, threads=1, latency_ms=1.0, size_bytes=1, relative_error=error)
         for name, error in (("baseline", 0.0), ("a", 0.25))
     ]
-    found = Comparison(workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)).trade_off
+    found = Comparison(
+        workload="net", machine="m", baseline="baseline", rounds=1, rows=tuple(rows)
+    ).trade_off
     assert found.unit == "closeness" and [one.worth for one in found.bargains] == [1.0, 0.75]
     with pytest.raises(MeasureError, match="has a latency and a size; let it run to its end"):
-        Comparison(workload="net", machine="m", baseline="a", rounds=1, rows=(Measurement(name="a", threads=1),)).trade_off  # noqa: B018
+        _ = Comparison(
+            workload="net",
+            machine="m",
+            baseline="a",
+            rounds=1,
+            rows=(Measurement(name="a", threads=1),),
+        ).trade_off

@@ -34,11 +34,15 @@ EIGHT: dict = {"precision": {"default": "int8-weights"}}
 
 
 def right_sign(predict, batches) -> float:
-    return sum(float((predict(inputs).sign() == target).float().mean()) for inputs, target in batches) / len(batches)
+    return sum(
+        float((predict(inputs).sign() == target).float().mean()) for inputs, target in batches
+    ) / len(batches)
 
 
 def test_a_variant_within_its_limit_is_not_refused():
-    row = lab.compare(work(), fine=Recipe([{"precision": {"layers": {"0": "int8-weights"}}}]), rounds=1)["fine"]
+    row = lab.compare(
+        work(), fine=Recipe([{"precision": {"layers": {"0": "int8-weights"}}}]), rounds=1
+    )["fine"]
     assert row.refused is None and row.relative_error > 0
 
 
@@ -46,7 +50,10 @@ def test_past_the_limit_the_row_is_refused_and_the_culprit_is_named():
     one = work()
     recipe = Recipe([EIGHT], limit={"output_error": 0.02})
     row = lab.compare(one, coarse=recipe, rounds=1)["coarse"]
-    assert row.refused is not None and "0.02 is allowed; most of it is '2': left in fp32, the output error is" in row.refused
+    assert (
+        row.refused is not None
+        and "0.02 is allowed; most of it is '2': left in fp32, the output error is" in row.refused
+    )
     found, error = culprits(lab.apply(one, recipe))
     assert found == ["2"] and error < row.relative_error * 0.7
     left = lab.apply(one, recipe.with_step({"precision": {"layers": {"2": "fp32"}}}))
@@ -58,10 +65,18 @@ def test_with_labels_the_metric_decides():
     one = work()
     inputs = one.inputs.args[0]
     labelled = Workload(one.model, inputs, test=[(inputs, one.output().sign())], metric=right_sign)
-    strict = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"output_error": 1e-9, "metric_drop": 0.9}), rounds=1)
-    assert strict["coarse"].refused is None, "the metric is known, so the output error does not matter"
-    low = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)["coarse"]
-    assert low.metric < 1 and low.refused.startswith(f"right_sign falls by {1 - low.metric:.4f}, from 1.0000 to ")
+    strict = lab.compare(
+        labelled, coarse=Recipe([EIGHT], limit={"output_error": 1e-9, "metric_drop": 0.9}), rounds=1
+    )
+    assert strict["coarse"].refused is None, (
+        "the metric is known, so the output error does not matter"
+    )
+    low = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)[
+        "coarse"
+    ]
+    assert low.metric < 1 and low.refused.startswith(
+        f"right_sign falls by {1 - low.metric:.4f}, from 1.0000 to "
+    )
     refused = lab.compare(labelled, coarse=Recipe([EIGHT], limit={"metric_drop": 0}), rounds=1)
     assert refused.best.refused is None, "what is refused is never the best, however quick"
 
@@ -81,13 +96,19 @@ def test_an_output_error_of_just_what_is_allowed_is_not_refused(error, is_refuse
 
 
 def test_what_another_step_did_is_blamed_on_the_step():
-    row = lab.compare(work(), half=Recipe([{"precision": {"default": "bf16"}}], limit={"output_error": 1e-6}), rounds=1)["half"]
+    row = lab.compare(
+        work(),
+        half=Recipe([{"precision": {"default": "bf16"}}], limit={"output_error": 1e-6}),
+        rounds=1,
+    )["half"]
     assert "step 'bf16' adds the most" in row.refused
 
 
 def test_the_only_quantized_layer_is_the_culprit():
     one = work()
-    found, error = culprits(lab.apply(one, Recipe([{"precision": {"layers": {"2": "int8-weights"}}}])))
+    found, error = culprits(
+        lab.apply(one, Recipe([{"precision": {"layers": {"2": "int8-weights"}}}]))
+    )
     assert found == ["2"] and error == 0
 
 
@@ -102,22 +123,39 @@ def test_finding_culprits_pushes_nothing_out_of_undo():
 def test_a_limit_is_saved_read_and_checked(tmp_path):
     recipe = Recipe(["fold"], limit={"metric_drop": 0.02})
     again = Recipe.load(recipe.save(tmp_path / "recipe.yaml"))
-    assert again.limit == recipe.limit and (again + "layout").limit == recipe.limit and recipe[:1].limit == recipe.limit
-    assert "limit" not in Recipe(["fold"]).to_text() and "limit={'metric_drop': 0.02}" in recipe.as_code()
-    with pytest.raises(RecipeError, match=r"limit.metric_drop is 7.*a limit has metric_drop and output_error"):
+    assert (
+        again.limit == recipe.limit
+        and (again + "layout").limit == recipe.limit
+        and recipe[:1].limit == recipe.limit
+    )
+    assert (
+        "limit" not in Recipe(["fold"]).to_text()
+        and "limit={'metric_drop': 0.02}" in recipe.as_code()
+    )
+    with pytest.raises(
+        RecipeError, match=r"limit.metric_drop is 7.*a limit has metric_drop and output_error"
+    ):
         Recipe(limit={"metric_drop": 7})
     with pytest.raises(RecipeError, match=r"Line 3.*limit.drop is 1"):
         Recipe.from_text("version: 1\nlimit:\n  drop: 1\nsteps: []\n")
 
 
 @pytest.mark.parametrize("default", ["int8-weights", "int8"])
-def test_of_a_recipe_that_trains_rounded_layers_the_culprit_is_named_without_training(default, monkeypatch):
+def test_of_a_recipe_that_trains_rounded_layers_the_culprit_is_named_without_training(
+    default, monkeypatch
+):
     made = work(train=[(torch.randn(8, 16), None)] * 2)
-    recipe = Recipe([{"qat": {"default": default, "epochs": 1, "calibration": "mse"}}], limit={"output_error": 1e-3})
+    recipe = Recipe(
+        [{"qat": {"default": default, "epochs": 1, "calibration": "mse"}}],
+        limit={"output_error": 1e-3},
+    )
     variant = lab.apply(made, recipe)
     monkeypatch.setattr(training_step, "train", lambda *given, **options: pytest.fail("it trains"))
     found, error = culprits(variant)
     plain = {"default": default, "calibration": "mse", "layers": dict.fromkeys(found, "fp32")}
-    assert found[0] == "2" and error == lab.apply(made, Recipe([{"precision": plain}])).reports[-1].relative_error
+    assert (
+        found[0] == "2"
+        and error == lab.apply(made, Recipe([{"precision": plain}])).reports[-1].relative_error
+    )
     row = lab.compare(made, coarse=variant, rounds=1)["coarse"]
     assert "is allowed; rounded without training, most of it is '2'" in row.refused

@@ -1,4 +1,6 @@
-"""A quantized model in another engine: the file holds the roundings, and the engine gives the same numbers."""
+"""A quantized model in another engine: the file holds the roundings, and the engine gives the same
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SAME = 0.02  # relative L2: an engine rounds a value between two steps to the ot
 
 
 class Mixed(nn.Module):
-    """A convolution with its batch-norm, a residual sum, a depthwise convolution and two linear layers."""
+    """A convolution with its batch-norm, a residual sum, a depthwise convolution and two linear
+    layers.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,15 +58,24 @@ def error(one: Tensor, other: Tensor) -> float:
     "engine",
     [
         "onnxruntime",
-        pytest.param("openvino", marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")),
+        pytest.param(
+            "openvino",
+            marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed"),
+        ),
     ],
 )
-@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and what differs is refused")
-@pytest.mark.parametrize("options", [{"default": "int8"}, {"layers": LAYERS}], ids=["int8", "mixed"])
+@pytest.mark.skipif(
+    saturates(), reason="without VNNI engines saturate, and what differs is refused"
+)
+@pytest.mark.parametrize(
+    "options", [{"default": "int8"}, {"layers": LAYERS}], ids=["int8", "mixed"]
+)
 def test_an_engine_gives_the_same_numbers_as_the_live_model(engine, options):
     work = mixed()
     live = lab.apply(work, Recipe([{"precision": options}]))
-    exported = lab.apply(work, Recipe([{"precision": options}, {"backend": {"name": engine, "threads": 1}}]))
+    exported = lab.apply(
+        work, Recipe([{"precision": options}, {"backend": {"name": engine, "threads": 1}}])
+    )
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         assert error(exported.model(images), live.model(images)) < SAME
@@ -73,19 +86,31 @@ def test_the_file_holds_the_roundings_and_whole_numbers(tmp_path):
     import onnx
 
     work = mixed()
-    variant = lab.apply(work, Recipe([{"precision": {"default": "int8", "layers": {"wide": "int8-weights"}}}]))
+    variant = lab.apply(
+        work, Recipe([{"precision": {"default": "int8", "layers": {"wide": "int8-weights"}}}])
+    )
     export_onnx(variant.module, work.inputs.clone(), tmp_path / "model.onnx")
     graph = onnx.load(tmp_path / "model.onnx").graph
     kinds = [node.op_type for node in graph.node]
     assert kinds.count("QuantizeLinear") == 3, "what each of the int8 layers is given"
-    assert kinds.count("DequantizeLinear") == 3 + 4 + 1, "that again, every layer's weight, and the int8 linear layer's bias"
+    assert kinds.count("DequantizeLinear") == 3 + 4 + 1, (
+        "that again, every layer's weight, and the int8 linear layer's bias"
+    )
     held = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
-    assert sorted(tuple(one.dims) for one in held if len(one.dims) > 1) == [(5, 32), (16, 1, 3, 3), (16, 3, 3, 3), (32, 16)]
+    assert sorted(tuple(one.dims) for one in held if len(one.dims) > 1) == [
+        (5, 32),
+        (16, 1, 3, 3),
+        (16, 3, 3, 3),
+        (32, 16),
+    ]
 
 
 ENGINES = [
     "onnxruntime",
-    pytest.param("openvino", marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")),
+    pytest.param(
+        "openvino",
+        marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed"),
+    ),
 ]
 INT4 = {"precision": {"default": "int4-weights"}}
 FLOATS = 1e-5  # relative L2: sums in another order
@@ -93,7 +118,9 @@ FEW = 1e-2  # of one layer that multiplies few rows in bf16 when it is live
 
 
 class Places(nn.Module):
-    """An embedding, a convolution and a transposed one, with weights that no exporter folds away."""
+    """An embedding, a convolution and a transposed one, with weights that no exporter folds
+    away.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,11 +166,15 @@ def test_int4_of_real_sizes_gives_the_same_numbers_in_an_engine(engine, name):
         assert error(answer, with_weights_made(live)(inputs)) < FLOATS
         assert error(answer, work.model(inputs)) > 0.01, "something was rounded"
         if name == "less than a group":
-            assert error(exported(inputs[:33]), live.model(inputs[:33])) < FLOATS, "the batch is open"
+            assert error(exported(inputs[:33]), live.model(inputs[:33])) < FLOATS, (
+                "the batch is open"
+            )
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["bert-base-tiny", "vit-s-tiny", pytest.param("yolo-tiny", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["bert-base-tiny", "vit-s-tiny", pytest.param("yolo-tiny", marks=pytest.mark.slow)]
+)
 def test_whole_models_in_int4_give_the_same_numbers_in_an_engine(engine, name):
     work = lab.load(name)
     live, exported = lab.apply(work, Recipe([INT4])), in_engine(work, engine)
@@ -152,7 +183,9 @@ def test_whole_models_in_int4_give_the_same_numbers_in_an_engine(engine, name):
         rounded = tree_leaves(work.inputs.clone()(live.model))
         exact = tree_leaves(work.inputs.clone()(with_weights_made(live)))
     assert all(error(one, other) < 1e-4 for one, other in zip(answers, exact, strict=True))
-    assert all(error(one, other) < 0.03 for one, other in zip(answers, rounded, strict=True)), "bf16, layer after layer"
+    assert all(error(one, other) < 0.03 for one, other in zip(answers, rounded, strict=True)), (
+        "bf16, layer after layer"
+    )
 
 
 class Turned(nn.Module):
@@ -178,7 +211,9 @@ class Conv1D(nn.Module):
         return x @ self.weight + self.bias
 
 
-def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_leaves_the_model_alone(tmp_path):
+def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_leaves_the_model_alone(
+    tmp_path,
+):
     import onnx
 
     model = nn.Sequential(nn.Linear(128, 64), nn.GELU(), Turned(), nn.Linear(48, 5))
@@ -186,7 +221,11 @@ def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_
     variant = lab.apply(work, Recipe([INT4]))
     before = [name for name, _ in variant.module.named_buffers()]
     export_onnx(variant.module, work.inputs.clone(), tmp_path / "model.onnx")
-    assert [name for name, _ in variant.module.named_buffers()] == before == list(variant.module.state_dict())
+    assert (
+        [name for name, _ in variant.module.named_buffers()]
+        == before
+        == list(variant.module.state_dict())
+    )
     graph = onnx.load(tmp_path / "model.onnx").graph
     operators = [node for node in graph.node if node.op_type == "MatMulNBits"]
     assert [node.domain for node in operators] == ["com.microsoft"] * 3
@@ -194,7 +233,9 @@ def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_
     assert sizes[1] == {"K": 64, "N": 48, "bits": 4, "block_size": 32}
     held = [tuple(one.dims) for one in graph.initializer if one.data_type == onnx.TensorProto.UINT8]
     assert sorted(held) == [(5, 2, 16), (48, 2, 16), (64, 4, 16)]
-    assert {node.op_type for node in graph.node} <= {"MatMulNBits", "Add", "Gelu"}, "no weight is unpacked"
+    assert {node.op_type for node in graph.node} <= {"MatMulNBits", "Add", "Gelu"}, (
+        "no weight is unpacked"
+    )
 
 
 def test_an_engine_that_saturates_is_refused_with_the_reason(monkeypatch):

@@ -1,4 +1,6 @@
-"""Engines: each is called like the model it replaces, answers the same, and says so when it cannot."""
+"""Engines: each is called like the model it replaces, answers the same, and says so when it
+cannot.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,20 @@ from paifuser_lab.workload import Inputs
 from tests.support.models import Branching, Counting, Mapped, Scaled, Scribbling, Small, ids, images
 
 HERE = [
-    pytest.param(name, marks=pytest.mark.skipif(find_spec(name) is None and name not in os.environ.get("PAIFUSER_REQUIRE", ""),
-                                                reason=f"{name} is not installed"))
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            find_spec(name) is None and name not in os.environ.get("PAIFUSER_REQUIRE", ""),
+            reason=f"{name} is not installed",
+        ),
+    )
     for name in ("onnxruntime", "openvino")
-]  # fmt: skip
+]
 each_export = pytest.mark.parametrize("engine", HERE)
 each = pytest.mark.parametrize("engine", ["eager", *HERE])
-of_two = pytest.mark.parametrize("engine", ["eager", HERE[0]])  # where the exported engines share the code, one is enough
+of_two = pytest.mark.parametrize(
+    "engine", ["eager", HERE[0]]
+)  # where the exported engines share the code, one is enough
 
 
 def ran(work: Workload, engine: str, **options: Any) -> lab.Variant:
@@ -70,7 +79,11 @@ class Answering(nn.Module):
             "truths": lambda: y > 0,
             "a scalar": lambda: y.sum(),
         }
-        return answers[self.shape]() if self.shape != "everything" else {name: answer() for name, answer in answers.items()}
+        return (
+            answers[self.shape]()
+            if self.shape != "everything"
+            else {name: answer() for name, answer in answers.items()}
+        )
 
 
 SHAPES = ("tensor", "tuple", "none", "everything")
@@ -113,7 +126,9 @@ def test_other_batches_are_answered_the_ragged_last_one_too(engine: str) -> None
         for batch in (4, 1, 3, 7, 2, 4, 1, 5):
             same(stand_in(x := images(batch)), work.model(x))
     sessions = getattr(stand_in, "sessions", {})
-    assert len(set(map(id, sessions.values()))) <= 2, "one file for the example, one for all other batches"
+    assert len(set(map(id, sessions.values()))) <= 2, (
+        "one file for the example, one for all other batches"
+    )
 
 
 @of_two
@@ -131,7 +146,10 @@ def test_a_positional_and_a_named_input_grow_together(engine: str) -> None:
     stand_in = ran(work, engine).model
     with torch.no_grad():
         for batch in (3, 1, 4):
-            same(stand_in(x := ids(batch), mask=torch.ones(batch, 5)), work.model(x, mask=torch.ones(batch, 5)))
+            same(
+                stand_in(x := ids(batch), mask=torch.ones(batch, 5)),
+                work.model(x, mask=torch.ones(batch, 5)),
+            )
     assert len(set(map(id, getattr(stand_in, "sessions", {}).values()))) <= 2
 
 
@@ -158,7 +176,10 @@ def test_few_sessions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (9, 10, 11):
         stand_in(images(1, size))
     assert example in stand_in.sessions
-    assert len(stand_in.sessions) <= exported.MOST_SESSIONS and len(exported._files) <= exported.MOST_FILES
+    assert (
+        len(stand_in.sessions) <= exported.MOST_SESSIONS
+        and len(exported._files) <= exported.MOST_FILES
+    )
 
 
 @each
@@ -176,7 +197,11 @@ def test_inputs_in_any_memory_order_and_with_gradients_are_taken(engine: str) ->
 @of_two
 def test_what_the_stand_in_lacks_the_model_has(engine: str) -> None:
     stand_in: Any = ran(Workload(Mapped(), {"ids": ids()}), engine).model
-    assert stand_in.config == {"hidden": 6} and stand_in.helper() == "helped" and stand_in.table.num_embeddings == 11
+    assert (
+        stand_in.config == {"hidden": 6}
+        and stand_in.helper() == "helped"
+        and stand_in.table.num_embeddings == 11
+    )
     with pytest.raises(AttributeError, match="nothing_like_it"):
         stand_in.nothing_like_it  # noqa: B018
 
@@ -188,7 +213,9 @@ def test_threads_are_as_before_after_a_call(engine: str, inside: int) -> None:
     before = torch.get_num_threads()
     variant = lab.apply(work, Recipe([{"backend": {"name": engine, "threads": inside}}]))
     variant.model(images())
-    assert torch.get_num_threads() == before and variant.threads == inside and variant.has_own_threads
+    assert (
+        torch.get_num_threads() == before and variant.threads == inside and variant.has_own_threads
+    )
 
 
 def test_the_eager_engine_runs_with_its_threads_and_gives_them_back_after_an_error() -> None:
@@ -211,7 +238,11 @@ def test_the_eager_engine_runs_with_its_threads_and_gives_them_back_after_an_err
 def test_a_model_that_writes_buffers_is_refused_for_a_file(engine: str, rebinds: bool) -> None:
     work = Workload(Counting(rebinds=rebinds), torch.randn(2, 4))
     with pytest.raises(
-        StepError, match="forward changes buffer 'calls', which an exported file would not keep; use eager or inductor"
+        StepError,
+        match=(
+            "forward changes buffer 'calls', which an exported file would not keep; use eager or "
+            "inductor"
+        ),
     ):
         ran(work, engine)
     variant = ran(work, "eager")
@@ -238,12 +269,16 @@ class Unexportable(nn.Module):
 
 @each_export
 def test_a_model_that_cannot_be_exported_says_why_in_one_sentence(engine: str) -> None:
-    with pytest.raises(StepError, match=r"cannot be applied to Unexportable: ONNX export failed: ") as caught:
+    with pytest.raises(
+        StepError, match=r"cannot be applied to Unexportable: ONNX export failed: "
+    ) as caught:
         ran(Workload(Unexportable(), torch.randn(2, 4)), engine)
     assert "\n" not in str(caught.value)
 
 
-def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     exports: list[bool] = []
     real = exported.export_onnx
 
@@ -264,7 +299,10 @@ def test_a_file_is_exported_once_for_all_engines_and_anew_for_another_answer(mon
 @pytest.mark.parametrize("engine", HERE[1:])
 def test_bf16_weights_run_in_openvino(engine: str) -> None:
     work = Workload(Small(), images(2))
-    variant = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}, {"backend": {"name": engine, "threads": 1}}]))
+    variant = lab.apply(
+        work,
+        Recipe([{"precision": {"default": "bf16"}}, {"backend": {"name": engine, "threads": 1}}]),
+    )
     with torch.no_grad():
         answer, wanted = variant.model(x := images(2)), work.model(x)
     assert answer.dtype == torch.float32 and output_error(wanted, answer)[0] < 0.05
@@ -290,7 +328,9 @@ def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
 
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     openvino._core.cache_clear()
-    with pytest.raises(MissingExtraError, match=r"backend 'openvino' needs openvino.*paifuser-lab\[backends\]"):
+    with pytest.raises(
+        MissingExtraError, match=r"backend 'openvino' needs openvino.*paifuser-lab\[backends\]"
+    ):
         build_engine("openvino", Small().eval(), Inputs.of(images()), 1)
     openvino._core.cache_clear()
     monkeypatch.setattr(engines, "find_spec", lambda name: None if name == "openvino" else object())
@@ -298,7 +338,9 @@ def test_an_engine_that_is_not_installed_names_the_extra(monkeypatch: pytest.Mon
 
 
 def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled code hangs on a function's code, and torch compiles one code 8 times, then runs it eagerly without a word."""
+    """Compiled code hangs on a function's code, and torch compiles one code 8 times, then runs it
+    eagerly without a word.
+    """
     compiled: list[int] = []
     real = torch.compile
 
@@ -306,7 +348,9 @@ def test_many_models_of_one_class_are_all_compiled(monkeypatch: pytest.MonkeyPat
         compiled.append(len(graph.graph.nodes))
         return graph.forward
 
-    monkeypatch.setattr(inductor.torch, "compile", lambda function: real(function, backend=counting))
+    monkeypatch.setattr(
+        inductor.torch, "compile", lambda function: real(function, backend=counting)
+    )
     models = [nn.Sequential(nn.Linear(2, 2), nn.Tanh()).eval() for _ in range(12)]
     made = [build_engine("inductor", model, Inputs.of(torch.ones(1, 2)), 1) for model in models]
     assert len(compiled) == 12 > torch._dynamo.config.recompile_limit
@@ -340,7 +384,9 @@ def test_inductor_answers_for_a_ragged_batch_and_keeps_buffers() -> None:
 def test_openvino_may_compute_in_bf16_and_is_then_not_held_to_be_exact() -> None:
     work = lab.load("resnet18-tiny")
     plain = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1}}]))
-    rounding = lab.apply(work, Recipe([{"backend": {"name": "openvino", "threads": 1, "bf16": True}}]))
+    rounding = lab.apply(
+        work, Recipe([{"backend": {"name": "openvino", "threads": 1, "bf16": True}}])
+    )
     assert rounding.recipe.label == "openvino in bf16 · 1 thread"
     assert plain.reports[-1].relative_error < 1e-4 and rounding.reports[-1].relative_error < 0.05
     with pytest.raises(RecipeError, match="bf16 belongs to openvino, not to eager"):

@@ -40,7 +40,13 @@ from tests.support.colours import contrast
 
 
 def row(name, latency, interval, **more):
-    known = {"threads": 1, "latency_ms": latency, "spread_ms": (latency, latency), "speedup": 1.0, "speedup_interval": interval}
+    known = {
+        "threads": 1,
+        "latency_ms": latency,
+        "spread_ms": (latency, latency),
+        "speedup": 1.0,
+        "speedup_interval": interval,
+    }
     return lab.Measurement(name=name, **known, **more)
 
 
@@ -61,65 +67,170 @@ HARDWARE = lab.Hardware(
     ceilings=(Ceiling(threads=1, fp32_gflops=9, bandwidth_gbs=2),),
 )
 LAYER = LayerProfile(
-    layer="conv", kind="Conv2d", self_ms=2, total_ms=2, share=1.0, flops=10**8, read_bytes=10**6, verdict="compute"
+    layer="conv",
+    kind="Conv2d",
+    self_ms=2,
+    total_ms=2,
+    share=1.0,
+    flops=10**8,
+    read_bytes=10**6,
+    verdict="compute",
 )
 PROFILE = Profile(
-    workload="net", machine="a machine", threads=1, ceiling=HARDWARE.ceilings[0], latency_ms=2, latency_spread_ms=(2, 2),
-    rounds_ms=(2,), slowdown_while_profiling=0.1, watching_us=1, call_us=1, operator_us=1,
+    workload="net",
+    machine="a machine",
+    threads=1,
+    ceiling=HARDWARE.ceilings[0],
+    latency_ms=2,
+    latency_spread_ms=(2, 2),
+    rounds_ms=(2,),
+    slowdown_while_profiling=0.1,
+    watching_us=1,
+    call_us=1,
+    operator_us=1,
     layers=(LayerProfile(layer="", kind="Net", total_ms=2, share=1.0), LAYER),
-)  # fmt: skip
+)
 ROW = LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=1)
 POINT = AllocationPoint(
-    name="all in int8", formats={"conv": "int8"}, around="fp32", loss=0.01, loss_error=0.002, latency_ms=1.0, size_bytes=10, recipe_steps=(),
-)  # fmt: skip
+    name="all in int8",
+    formats={"conv": "int8"},
+    around="fp32",
+    loss=0.01,
+    loss_error=0.002,
+    latency_ms=1.0,
+    size_bytes=10,
+    recipe_steps=(),
+)
 STAIRCASE = Staircase(
-    likeness="convolution 3×3", machine="a machine", threads=1, torch_version="2", reads=(8, 16), makes=(8, 16, 24, 32),
+    likeness="convolution 3×3",
+    machine="a machine",
+    threads=1,
+    torch_version="2",
+    reads=(8, 16),
+    makes=(8, 16, 24, 32),
     ms=((1.0, 1.0, 1.9, 1.9), (2.0, 2.0, 3.9, 3.8)),
-)  # fmt: skip
+)
 RECORDS = {
     "Allocation": Allocation(
-        workload="net", machine="a machine", threads=1, unit="loss", axis="latency_ms", limits={"latency_ms": 2.0}, baseline_ms=2.0,
-        baseline_bytes=40, points=(POINT,), chosen=0, reason="the only one",
+        workload="net",
+        machine="a machine",
+        threads=1,
+        unit="loss",
+        axis="latency_ms",
+        limits={"latency_ms": 2.0},
+        baseline_ms=2.0,
+        baseline_bytes=40,
+        points=(POINT,),
+        chosen=0,
+        reason="the only one",
     ),
     "AttentionCost": AttentionCost(
-        workload="net", machine="a machine", kind="topk", keeps=(1.0, 0.25), errors=(0.0, 0.1), latency_ms=(4.2, 3.0), dense_ms=4.0,
-        layers=(AttentionLayer(layer="a", heads=2, queries=8, keys=8, errors=(0.0, 0.1)),
-                AttentionLayer(layer="b", heads=2, queries=8, keys=8, errors=(), reason="it returns its weights")),
+        workload="net",
+        machine="a machine",
+        kind="topk",
+        keeps=(1.0, 0.25),
+        errors=(0.0, 0.1),
+        latency_ms=(4.2, 3.0),
+        dense_ms=4.0,
+        layers=(
+            AttentionLayer(layer="a", heads=2, queries=8, keys=8, errors=(0.0, 0.1)),
+            AttentionLayer(
+                layer="b", heads=2, queries=8, keys=8, errors=(), reason="it returns its weights"
+            ),
+        ),
     ),
     "BatchSweep": BatchSweep(
-        workload="net", machine="a machine", threads=1, memory_limit_bytes=9, plateau=0.85, knee=1, reason="the only one",
-        rows=(BatchRow(batch=1, latency_ms=2.0, spread_ms=(2, 2), throughput_per_s=500.0, peak_bytes=8),),
+        workload="net",
+        machine="a machine",
+        threads=1,
+        memory_limit_bytes=9,
+        plateau=0.85,
+        knee=1,
+        reason="the only one",
+        rows=(
+            BatchRow(
+                batch=1, latency_ms=2.0, spread_ms=(2, 2), throughput_per_s=500.0, peak_bytes=8
+            ),
+        ),
     ),
     "Comparison": COMPARISON,
     "FusionMap": FusionMap(
-        workload="net", machine="a machine",
-        fusions=(Fusion(layers=("a", "b"), pattern="convolution + relu", runs="oneDNN", apart_ms=2.0, fused_ms=1.5),
-                 Fusion(layers=("c",), pattern="linear", standing="slower", apart_ms=1.0, fused_ms=1.5, reason="too narrow"),
-                 Fusion(layers=("d",), pattern="linear", standing="apart", reason="it is read twice")),
+        workload="net",
+        machine="a machine",
+        fusions=(
+            Fusion(
+                layers=("a", "b"),
+                pattern="convolution + relu",
+                runs="oneDNN",
+                apart_ms=2.0,
+                fused_ms=1.5,
+            ),
+            Fusion(
+                layers=("c",),
+                pattern="linear",
+                standing="slower",
+                apart_ms=1.0,
+                fused_ms=1.5,
+                reason="too narrow",
+            ),
+            Fusion(layers=("d",), pattern="linear", standing="apart", reason="it is read twice"),
+        ),
     ),
     "Hardware": HARDWARE,
     "Importance": Importance(
-        workload="net", machine="a machine", method="taylor", unit="A sentence.", examples=8,
-        rows=(LayerImportance(layer="a", kind="Linear", channels=2, values=(0.1, 0.2), errors=(0.01, 0.02)),
-              LayerImportance(layer="b", kind="Linear", channels=2, note="it never ran")),
+        workload="net",
+        machine="a machine",
+        method="taylor",
+        unit="A sentence.",
+        examples=8,
+        rows=(
+            LayerImportance(
+                layer="a", kind="Linear", channels=2, values=(0.1, 0.2), errors=(0.01, 0.02)
+            ),
+            LayerImportance(layer="b", kind="Linear", channels=2, note="it never ran"),
+        ),
     ),
     "MemoryTimeline": MemoryTimeline(
-        workload="net", machine="a machine", device="cpu", duration_ms=1.0, layers=("conv",), weights_bytes=(4,),
-        time_ms=(0.1, 0.9), change_bytes=(8, -8), layer_index=(0, 0), is_workspace=(False, False),
+        workload="net",
+        machine="a machine",
+        device="cpu",
+        duration_ms=1.0,
+        layers=("conv",),
+        weights_bytes=(4,),
+        time_ms=(0.1, 0.9),
+        change_bytes=(8, -8),
+        layer_index=(0, 0),
+        is_workspace=(False, False),
     ),
     "Profile": PROFILE,
     "Roofline": PROFILE.roofline,
     "Sensitivity": Sensitivity(
-        workload="net", machine="a machine", unit="loss", formats=("int8",), method="quadratic", examples=1,
-        rows=(LayerSensitivity(layer="a", kind="Linear", parameters=4, scores={"int8": {"quadratic": Estimate(value=0.1)}}),),
+        workload="net",
+        machine="a machine",
+        unit="loss",
+        formats=("int8",),
+        method="quadratic",
+        examples=1,
+        rows=(
+            LayerSensitivity(
+                layer="a",
+                kind="Linear",
+                parameters=4,
+                scores={"int8": {"quadratic": Estimate(value=0.1)}},
+            ),
+        ),
     ),
-    "SideBySide": SideBySide(before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)),
+    "SideBySide": SideBySide(
+        before="net", after="net · layout", before_ms=2, after_ms=1, rows=(ROW,)
+    ),
     "Staircase": STAIRCASE,
     "TraceSummary": TraceSummary(name="run.json", span_ms=3.0, events=2),
     "TradeOff": TradeOff(
-        title="net", unit="accuracy", bargains=(Bargain(name="as it is", latency_ms=2.0, size_bytes=40, worth=0.9),),
+        title="net",
+        unit="accuracy",
+        bargains=(Bargain(name="as it is", latency_ms=2.0, size_bytes=40, worth=0.9),),
     ),
-}  # fmt: skip
+}
 
 
 def test_every_drawer_is_tried_here():
@@ -136,7 +247,9 @@ def test_a_record_is_drawn_in_both_themes_and_shows_itself(record, dark):
     )
 
 
-def test_a_figure_follows_the_theme_of_the_notebook_and_is_a_plain_picture_in_static_mode(monkeypatch):
+def test_a_figure_follows_the_theme_of_the_notebook_and_is_a_plain_picture_in_static_mode(
+    monkeypatch,
+):
     shown = lab.figure(HARDWARE)._repr_mimebundle_()
     assert shown["text/html"].count("<img") == 2
     assert "data-jp-theme-light" in shown["text/html"]
@@ -173,11 +286,27 @@ def test_pyplot_stays_out_of_it():
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_every_colour_of_text_and_marks_stands_out_from_the_paper(theme):
     assert contrast(theme.ink, theme.paper) > 7
-    assert all(contrast(colour, theme.paper) > 3 for colour in (theme.faint, theme.main, theme.good, theme.bad))
+    assert all(
+        contrast(colour, theme.paper) > 3
+        for colour in (theme.faint, theme.main, theme.good, theme.bad)
+    )
 
 
 FORMULA = "$x_{$"
-NAMES = ("layer", "layers", "workload", "name", "machine", "baseline", "before", "after", "step", "steps", "note", "reason")
+NAMES = (
+    "layer",
+    "layers",
+    "workload",
+    "name",
+    "machine",
+    "baseline",
+    "before",
+    "after",
+    "step",
+    "steps",
+    "note",
+    "reason",
+)
 
 
 def with_formula(value, key=""):
@@ -200,7 +329,9 @@ def test_a_dollar_sign_in_a_name_begins_no_formula(record):
 
 
 def test_the_legend_of_the_memory_figure_names_a_layer_with_a_dollar_sign():
-    timeline = RECORDS["MemoryTimeline"]  # built anew: a copy would keep what was computed for the old names
+    timeline = RECORDS[
+        "MemoryTimeline"
+    ]  # built anew: a copy would keep what was computed for the old names
     named = type(timeline).model_validate(timeline.model_dump() | {"layers": (FORMULA,)})
     drawing = lab.figure(named)
     assert drawing.png() and FORMULA in drawing.svg()

@@ -1,4 +1,6 @@
-"""The memory timeline: to the byte what measure.peak_bytes says, each byte with its layer, and the same from Python to the page."""
+"""The memory timeline: to the byte what measure.peak_bytes says, each byte with its layer, and the
+same from Python to the page.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ A_FLOAT = 4
 
 
 class Stepwise(nn.Module):
-    """It takes 4 kB, then 8 kB beside it, gives the first back and answers with half of the second."""
+    """It takes 4 kB, then 8 kB beside it, gives the first back and answers with half of the
+    second.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +48,9 @@ def stepwise():
     return profiler.memory_timeline(lab.Workload(Stepwise(), torch.zeros(1000), name="steps"))
 
 
-@pytest.mark.parametrize("name", [name for name in lab.models() if name.endswith("-tiny") and "digits" not in name])
+@pytest.mark.parametrize(
+    "name", [name for name in lab.models() if name.endswith("-tiny") and "digits" not in name]
+)
 def test_the_peak_is_to_the_byte_what_measure_says(name):
     work = lab.load(name)
     seen = profiler.memory_timeline(work)
@@ -54,13 +60,20 @@ def test_the_peak_is_to_the_byte_what_measure_says(name):
     assert sum(row.held_bytes for row in seen.at_peak) == seen.peak_bytes + seen.total_weights_bytes
     state = {id(one): one.nbytes for one in (*work.model.parameters(), *work.model.buffers())}
     assert seen.total_weights_bytes == sum(state.values())
-    assert min(seen.alive_bytes) >= 0 and list(seen.time_ms) == sorted(seen.time_ms) and seen.time_ms[-1] <= seen.duration_ms
+    assert (
+        min(seen.alive_bytes) >= 0
+        and list(seen.time_ms) == sorted(seen.time_ms)
+        and seen.time_ms[-1] <= seen.duration_ms
+    )
 
 
 def test_each_byte_is_told_with_the_layer_that_took_it_and_the_time_that_it_lives():
     seen = stepwise()
     assert seen.layers == ("", "wide")
-    taken = [(seen.layers[index], change) for index, change in zip(seen.layer_index, seen.change_bytes, strict=True)]
+    taken = [
+        (seen.layers[index], change)
+        for index, change in zip(seen.layer_index, seen.change_bytes, strict=True)
+    ]
     assert taken == [("", 4000), ("wide", 8000), ("", -4000), ("", 4000), ("wide", -8000)]
     assert seen.alive_bytes == (4000, 12000, 8000, 12000, 4000) and seen.peak_event == 1
     assert [(row.layer, row.kind, row.held_bytes) for row in seen.at_peak] == [
@@ -71,7 +84,9 @@ def test_each_byte_is_told_with_the_layer_that_took_it_and_the_time_that_it_live
 
 
 def test_what_an_operator_gives_back_before_it_ends_is_its_workspace():
-    seen = profiler.memory_timeline(lab.Workload(nn.Sequential(nn.BatchNorm2d(8), nn.ReLU()), torch.randn(1, 8, 4, 4)))
+    seen = profiler.memory_timeline(
+        lab.Workload(nn.Sequential(nn.BatchNorm2d(8), nn.ReLU()), torch.randn(1, 8, 4, 4))
+    )
     held = [row for event in range(len(seen.time_ms)) for row in seen.held_at(event)]
     assert {(row.layer, row.kind) for row in held} >= {
         ("0", "workspace"),
@@ -109,7 +124,9 @@ def test_what_is_no_workload_and_a_model_that_fails_are_refused_by_name():
     with pytest.raises(WorkloadError, match="wrap the model"):
         profiler.memory_timeline(nn.Linear(2, 2))
     with pytest.raises(ForwardError, match="layer '1'"):
-        profiler.memory_timeline(lab.Workload(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), torch.zeros(1, 2)))
+        profiler.memory_timeline(
+            lab.Workload(nn.Sequential(nn.ReLU(), nn.Linear(3, 3)), torch.zeros(1, 2))
+        )
 
 
 def test_the_record_travels_and_what_does_not_fit_together_is_refused(tmp_path):
@@ -127,13 +144,25 @@ def test_the_record_travels_and_what_does_not_fit_together_is_refused(tmp_path):
 
 
 def test_many_layers_become_a_few_groups_in_their_order():
-    layers = ["bert.words", *(f"bert.layer.{index}.{part}" for index in range(3) for part in "ab"), "head"]
+    layers = [
+        "bert.words",
+        *(f"bert.layer.{index}.{part}" for index in range(3) for part in "ab"),
+        "head",
+    ]
     names, group_of = layer_groups(layers, [1, 9, 5, 5, 5, 8, 5, 1])
-    opened = ("bert.layer.0.a", "bert.layer.0.b", "bert.layer.1", "bert.layer.2.a", "bert.layer.2.b")
+    opened = (
+        "bert.layer.0.a",
+        "bert.layer.0.b",
+        "bert.layer.1",
+        "bert.layer.2.a",
+        "bert.layer.2.b",
+    )
     assert names == ("bert.words", *opened, "head"), "the largest branches are opened"
     assert group_of == (0, 1, 2, 3, 3, 4, 5, 6)
     names, group_of = layer_groups([f"layer{index}" for index in range(20)], list(range(20)))
-    assert len(names) == MOST_GROUPS and names[-1] == OTHERS and group_of.count(MOST_GROUPS - 1) == 14
+    assert (
+        len(names) == MOST_GROUPS and names[-1] == OTHERS and group_of.count(MOST_GROUPS - 1) == 14
+    )
     assert layer_groups([""], [0]) == (("",), (0,))
 
 
@@ -141,7 +170,13 @@ def test_the_page_is_sent_the_events_to_the_byte():
     seen = stepwise()
     data = packed(seen)
     assert numpy.frombuffer(data["change_bytes"], "<f8").tolist() == list(seen.change_bytes)
-    assert [data["layers"][place] for place in numpy.frombuffer(data["layer_index"], "<u2")] == ["", "wide", "", "", "wide"]
+    assert [data["layers"][place] for place in numpy.frombuffer(data["layer_index"], "<u2")] == [
+        "",
+        "wide",
+        "",
+        "",
+        "wide",
+    ]
     assert data["groups"] == ["", "wide"] and data["sentence"] == seen.sentence
 
 

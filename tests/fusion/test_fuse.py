@@ -1,4 +1,6 @@
-"""Layers and what follows them as one: the same answer everywhere, each place tried, told and switched by itself."""
+"""Layers and what follows them as one: the same answer everywhere, each place tried, told and
+switched by itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,17 @@ from paifuser_lab.model.watch import watching
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
 from paifuser_lab.session import session as session_module
-from tests.support.fusing_models import ACTS, BLOCKS, EXACT, FUSIBLE, WAYS, Block, fused, patterns, preferring
+from tests.support.fusing_models import (
+    ACTS,
+    BLOCKS,
+    EXACT,
+    FUSIBLE,
+    WAYS,
+    Block,
+    fused,
+    patterns,
+    preferring,
+)
 from tests.support.models import Small, enliven, images
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
@@ -34,7 +46,9 @@ pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=3), st.booleans(), st.booleans())
-def test_any_network_answers_the_same_as_one(blocks: list[Block], reused: bool, is_last: bool) -> None:
+def test_any_network_answers_the_same_as_one(
+    blocks: list[Block], reused: bool, is_last: bool
+) -> None:
     model = enliven(nn.Sequential(*blocks, *blocks[: int(reused)]))
     x = torch.randn(2, 8, 6, 6)
     variant = fused(model, x.contiguous(memory_format=torch.channels_last) if is_last else x)
@@ -48,14 +62,26 @@ def test_any_network_answers_the_same_as_one(blocks: list[Block], reused: bool, 
 
 @pytest.mark.parametrize(("kind", "pattern"), FUSIBLE.items())
 def test_each_kind_of_block_is_fused_where_it_can(kind: str, pattern: str) -> None:
-    assert patterns(fused(enliven(Block(kind, 8)), torch.randn(1, 8, 6, 6))).get("conv", "") == pattern
+    assert (
+        patterns(fused(enliven(Block(kind, 8)), torch.randn(1, 8, 6, 6))).get("conv", "") == pattern
+    )
 
 
 def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
-    assert patterns(variant) == {"body.0": "1×1 convolution + relu", "body.2": "1×1 convolution + residual"}
+    assert patterns(variant) == {
+        "body.0": "1×1 convolution + relu",
+        "body.2": "1×1 convolution + residual",
+    }
     seen: dict[str, Any] = {}
-    with torch.no_grad(), watching(variant.module, lambda layer, args, kwargs: seen.update({layer: kwargs}), lambda *left: None):
+    with (
+        torch.no_grad(),
+        watching(
+            variant.module,
+            lambda layer, args, kwargs: seen.update({layer: kwargs}),
+            lambda *left: None,
+        ),
+    ):
         variant.model(torch.randn(1, 8, 6, 6))
     assert seen["body.2"]["residual"].shape == (1, 8, 6, 6)
 
@@ -74,7 +100,11 @@ def test_linear_layers_are_one_with_what_follows(
     class Mlp(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.act, self.two = nn.Linear(16, 24, bias), ACTS[act](), nn.Linear(24, 16, not bias)
+            self.one, self.act, self.two = (
+                nn.Linear(16, 24, bias),
+                ACTS[act](),
+                nn.Linear(24, 16, not bias),
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             y = self.two(self.act(self.one(x)))
@@ -84,7 +114,10 @@ def test_linear_layers_are_one_with_what_follows(
         variant = fused(Mlp(), torch.randn(shape))
     if len(shape) > 1:
         known = "" if act == "softplus" else f" + {act.removesuffix(' in place')}"
-        assert patterns(variant) == {"one": f"linear{known}", "two": "linear + residual" if has_residual else "linear"}
+        assert patterns(variant) == {
+            "one": f"linear{known}",
+            "two": "linear + residual" if has_residual else "linear",
+        }
         assert variant.fusions is not None and {one.runs for one in variant.fusions.fused} == {way}
         with torch.no_grad():
             for other in (torch.randn(7, 16), torch.randn(2, 2, 3, 16), torch.randn(2, 16, 3).mT):
@@ -105,10 +138,16 @@ ZOO = {
 def test_models_of_the_zoo_answer_the_same_with_every_place_as_one(name: str, count: int) -> None:
     work = lab.load(name)
     variant = lab.apply(work, Recipe(["fuse"]))
-    assert variant.reports[-1].relative_error is not None and variant.reports[-1].relative_error < EXACT
+    assert (
+        variant.reports[-1].relative_error is not None
+        and variant.reports[-1].relative_error < EXACT
+    )
     assert variant.fusions is not None and len(variant.fusions.fused) == count
     found = " ".join(patterns(variant).values())
-    wanted = {"resnet18-tiny": "batch-norm + residual + relu", "mobilenetv2-tiny": "depthwise convolution + batch-norm + relu6"}
+    wanted = {
+        "resnet18-tiny": "batch-norm + residual + relu",
+        "mobilenetv2-tiny": "depthwise convolution + batch-norm + relu6",
+    }
     assert wanted.get(name, "linear + gelu") in found
     assert all(one.error is not None and one.error < EXACT for one in variant.fusions.fused)
 
@@ -116,12 +155,25 @@ def test_models_of_the_zoo_answer_the_same_with_every_place_as_one(name: str, co
 def test_models_of_transformers_are_fused_too() -> None:
     import transformers as hf
 
-    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    swin = hf.SwinConfig(image_size=56, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=7)
-    tokens = {"input_ids": torch.randint(0, 50, (1, 8)), "attention_mask": torch.ones(1, 8, dtype=torch.long)}
+    small = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
+    swin = hf.SwinConfig(
+        image_size=56, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=7
+    )
+    tokens = {
+        "input_ids": torch.randint(0, 50, (1, 8)),
+        "attention_mask": torch.ones(1, 8, dtype=torch.long),
+    }
     cases = {
         "swin": (hf.SwinModel(swin), torch.randn(1, 3, 56, 56)),
-        "vit": (hf.ViTModel(hf.ViTConfig(image_size=16, patch_size=8, **small)), torch.randn(1, 3, 16, 16)),
+        "vit": (
+            hf.ViTModel(hf.ViTConfig(image_size=16, patch_size=8, **small)),
+            torch.randn(1, 3, 16, 16),
+        ),
         "bert": (hf.BertModel(hf.BertConfig(vocab_size=50, **small)), tokens),
     }
     for name, (model, inputs) in cases.items():
@@ -142,14 +194,18 @@ def test_a_place_is_switched_off_and_on_by_itself(always_quicker: list[Any]) -> 
     assert place is not None and (place.standing, place.speedup) == ("off", 2.0)
     assert not any(isinstance(one, FusedLayer | FusedBlock) for one in variant.module.modules())
     on = off.with_step({"fuse": {"on": ["conv"]}})
-    assert on.steps[0].options == {"on": ["conv"]} and set(patterns(lab.apply(work, on))) == {"conv"}
+    assert on.steps[0].options == {"on": ["conv"]} and set(patterns(lab.apply(work, on))) == {
+        "conv"
+    }
     assert on.with_step({"fuse": {"off": ["conv"]}}) == off
     assert len(always_quicker) == 1, "what was timed is not timed again when it is switched"
 
 
 def test_only_the_layers_that_are_asked_for_are_fused() -> None:
     work = lab.load("mobilenetv2-tiny")
-    variant = lab.apply(work, Recipe([{"fuse": {"layers": ["blocks.*.depthwise.0"], "off": ["blocks.0.*"]}}]))
+    variant = lab.apply(
+        work, Recipe([{"fuse": {"layers": ["blocks.*.depthwise.0"], "off": ["blocks.0.*"]}}])
+    )
     assert set(patterns(variant)) == {f"blocks.{index}.depthwise.0" for index in range(1, 8)}
     with pytest.raises(RecipeError, match=r"pattern 'blokcs\.1' matches no layer"):
         lab.apply(work, Recipe([{"fuse": {"off": ["blokcs.1"]}}]))
@@ -157,21 +213,37 @@ def test_only_the_layers_that_are_asked_for_are_fused() -> None:
         Recipe([{"fuse": {"off": ["stem.0"], "on": ["stem.0"]}}])
 
 
-def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0})
+def test_what_is_slower_as_one_stays_apart_unless_it_is_switched_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0}
+    )
     model, x = enliven(Block("plain", 8)), torch.randn(1, 8, 6, 6)
     variant = fused(model, x)
     place = variant.fusions and variant.fusions.at("conv")
-    assert place is not None and (place.standing, place.runs, place.apart_ms, place.fused_ms) == ("slower", "", 1.0, 1.2)
+    assert place is not None and (place.standing, place.runs, place.apart_ms, place.fused_ms) == (
+        "slower",
+        "",
+        1.0,
+        1.2,
+    )
     assert set(patterns(fused(model, x, on=["conv"]))) == {"conv"}
-    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 0.99) | {"apart": 1.0})
+    monkeypatch.setattr(
+        evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 0.99) | {"apart": 1.0}
+    )
     assert set(patterns(fused(model, x))) == {"conv"}
 
 
-def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     work = Workload(enliven(Block("residual", 8)), torch.randn(1, 8, 6, 6))
     found = lab.fusions(work)
-    assert (found.apart_ms, found.fused_ms) == (2.0, 1.0) and "; the whole 2 → 1 ms." in found.summary
+    assert (found.apart_ms, found.fused_ms) == (
+        2.0,
+        1.0,
+    ) and "; the whole 2 → 1 ms." in found.summary
     calls = {}
 
     def slower(given: Any, device: torch.device) -> dict[str, float]:
@@ -182,7 +254,9 @@ def test_the_whole_is_timed_too_and_said_where_it_is_no_faster(monkeypatch: pyte
     assert lab.fusions(work).apart_ms == 2.0, "what was timed is not timed again"
     work = Workload(work.model, work.inputs.args[0])
     variant = lab.apply(work, Recipe([{"fuse": {"on": ["conv"]}}]))
-    assert variant.fusions is not None and variant.fusions.summary.endswith("; the whole 1 → 1.5 ms, which is no faster.")
+    assert variant.fusions is not None and variant.fusions.summary.endswith(
+        "; the whole 1 → 1.5 ms, which is no faster."
+    )
     kinds = []
     for name in ("apart", "as one", "apart"):
         calls[name]()
@@ -205,18 +279,32 @@ def test_the_quickest_way_is_taken_and_kept_and_where_it_is_not_to_be_had_the_li
     with preferring("MKL"):
         variant = lab.apply(work, Recipe(["fuse"]))
     assert variant.fusions is not None
-    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("linear")} == {"MKL"}
-    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("conv")} == {"oneDNN"}
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("linear")} == {
+        "MKL"
+    }
+    assert {one.runs for one in variant.fusions.fused if one.pattern.startswith("conv")} == {
+        "oneDNN"
+    }
     kept = variant.save(tmp_path / "kept")
     with torch.no_grad():
         wanted = work.inputs.clone()(variant.model)
-        for model in (copy.deepcopy(variant.module), pickle.loads(pickle.dumps(variant.module)), lab.Variant.load(kept).model):
-            assert operators(model, work) == {"mkl::_mkl_linear": 9, "mkldnn::_convolution_pointwise": 1}
+        for model in (
+            copy.deepcopy(variant.module),
+            pickle.loads(pickle.dumps(variant.module)),
+            lab.Variant.load(kept).model,
+        ):
+            assert operators(model, work) == {
+                "mkl::_mkl_linear": 9,
+                "mkldnn::_convolution_pointwise": 1,
+            }
             assert torch.equal(work.inputs.clone()(model), wanted)
         monkeypatch.setattr(mkl, "name_for", lambda layer, dtype, **how: "")
         elsewhere = lab.Variant.load(kept).model
         assert output_error(wanted, work.inputs.clone()(elsewhere))[0] < EXACT
-        assert set(operators(elsewhere, work)) == {"mkldnn::_linear_pointwise", "mkldnn::_convolution_pointwise"}
+        assert set(operators(elsewhere, work)) == {
+            "mkldnn::_linear_pointwise",
+            "mkldnn::_convolution_pointwise",
+        }
 
 
 def operators(model: nn.Module, work: Workload) -> Counter[str]:
@@ -238,7 +326,9 @@ def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
 
 
 @pytest.mark.parametrize("broken", ["run", "rewritten"])
-def test_a_replacement_that_answers_otherwise_is_not_made(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_that_answers_otherwise_is_not_made(
+    broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from paifuser_lab.fusion import blocks
 
     if broken == "run":
@@ -251,10 +341,16 @@ def test_a_replacement_that_answers_otherwise_is_not_made(broken: str, monkeypat
         reason = "the block around it then answers otherwise: its answer differs by "
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
     assert variant.fusions is not None and patterns(variant) == {}
-    assert all(one.reason.startswith(reason) for one in variant.fusions.fusions if one.place.startswith("body"))
+    assert all(
+        one.reason.startswith(reason)
+        for one in variant.fusions.fusions
+        if one.place.startswith("body")
+    )
 
 
-def test_an_operator_that_does_not_take_a_place_leaves_it_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_does_not_take_a_place_leaves_it_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refuse(*given: Any, **options: Any) -> Bound:
         raise RuntimeError("no such thing\nat all")
 
@@ -262,7 +358,9 @@ def test_an_operator_that_does_not_take_a_place_leaves_it_apart(monkeypatch: pyt
         monkeypatch.setattr(way, "bind", refuse)
     variant = fused(Small(), images())
     assert variant.fusions is not None
-    assert {one.reason for one in variant.fusions.fusions} == {"what would run in its stead fails (no such thing)"}
+    assert {one.reason for one in variant.fusions.fusions} == {
+        "what would run in its stead fails (no such thing)"
+    }
 
 
 class Odd(nn.Module):
@@ -291,12 +389,16 @@ def test_what_cannot_be_one_is_told_with_its_reason() -> None:
     assert told.pop("hooked") == ("fused", "what follows stays apart: it has hooks")
     assert {standing for standing, _ in told.values()} == {"apart"}
     assert {place: reason for place, (_, reason) in told.items()} == {
-        "up": "no ConvTranspose2d is known here", "circle": "it pads otherwise than with a number of zeros",
-        "weighed": "no ParametrizedConv2d is known here", "idle": "it is not called on the example inputs",
+        "up": "no ConvTranspose2d is known here",
+        "circle": "it pads otherwise than with a number of zeros",
+        "weighed": "no ParametrizedConv2d is known here",
+        "idle": "it is not called on the example inputs",
         "same": "it pads otherwise than with a number of zeros",
-    }  # fmt: skip
+    }
     assert "weights packed for the processor take 64 B beside the weights" in variant.notes
-    assert any("'up' stays apart: no ConvTranspose2d is known here" in note for note in variant.notes)
+    assert any(
+        "'up' stays apart: no ConvTranspose2d is known here" in note for note in variant.notes
+    )
 
 
 def test_a_sum_that_another_batch_would_stretch_is_right_in_every_batch() -> None:
@@ -317,9 +419,16 @@ def test_a_sum_that_another_batch_would_stretch_is_right_in_every_batch() -> Non
 
 
 def test_other_steps_stand_before_it_and_are_put_there() -> None:
-    recipe = Recipe(["fuse", {"backend": {"name": "eager"}}]).with_step({"prune": {"ratio": 0.5}}).with_step("layout")
+    recipe = (
+        Recipe(["fuse", {"backend": {"name": "eager"}}])
+        .with_step({"prune": {"ratio": 0.5}})
+        .with_step("layout")
+    )
     assert [step.kind for step in recipe] == ["prune", "layout", "fuse", "backend"]
-    with pytest.raises(RecipeError, match="'fuse' stands before 'prune', which changes layers; put 'prune' before it"):
+    with pytest.raises(
+        RecipeError,
+        match="'fuse' stands before 'prune', which changes layers; put 'prune' before it",
+    ):
         Recipe(["fuse", {"prune": {"ratio": 0.5}}])
     work = lab.load("resnet18-tiny")
     variant = lab.apply(work, Recipe([{"prune": {"ratio": 0.5}}, "layout", "fuse"]))
@@ -336,7 +445,9 @@ def test_layers_of_whole_numbers_stay_as_they_are() -> None:
 
 
 def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
-    variant = lab.apply(lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"]))
+    variant = lab.apply(
+        lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"])
+    )
     told = [note for note in variant.notes if "apart: it computes in int8" in note]
     assert len(told) == 1 and " more stay apart: " in told[0]
 
@@ -352,13 +463,19 @@ def test_the_map_of_what_could_be_changes_nothing() -> None:
     before = weights_hash(work.model)
     found = lab.fusions(work)
     assert len(found.fused) == 21 and found.saved_ms == pytest.approx(21.0)
-    assert weights_hash(work.model) == before and not any(isinstance(one, FusedLayer) for one in work.model.modules())
+    assert weights_hash(work.model) == before and not any(
+        isinstance(one, FusedLayer) for one in work.model.modules()
+    )
     assert lab.apply(work, Recipe(["fold"])).fusions is None
 
 
-@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 on this processor")
+@pytest.mark.skipif(
+    not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="oneDNN has no bf16 on this processor"
+)
 @pytest.mark.parametrize("recipe", [["fuse"], ["fold", "layout", "fuse"]])
-def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(recipe: list[str]) -> None:
+def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(
+    recipe: list[str],
+) -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -370,13 +487,25 @@ def test_what_a_root_with_a_format_of_its_own_gives_is_what_its_layers_get(recip
     work = Workload(Net(), torch.randn(1, 3, 8, 8))
     steps = [*recipe[:-1], {"precision": {"default": "bf16"}}, "fuse"]
     variant = lab.apply(work, Recipe(steps))
-    assert patterns(variant) == {"conv": "convolution + relu"} and variant.reports[-1].relative_error < 0.02
+    assert (
+        patterns(variant) == {"conv": "convolution + relu"}
+        and variant.reports[-1].relative_error < 0.02
+    )
 
 
 def test_packed_weights_are_counted_in_memory() -> None:
     work = Workload(nn.Sequential(nn.Linear(256, 256), nn.ReLU()), torch.randn(2, 256))
-    found = lab.compare(work, lab.apply(work, Recipe(["fold"])), lab.apply(work, Recipe(["fuse"])), rounds=1, seconds=0.05)
-    apart, fused = (next(row for row in found.rows if row.name == name).peak_bytes for name in ("fold batch-norm", "fuse"))
+    found = lab.compare(
+        work,
+        lab.apply(work, Recipe(["fold"])),
+        lab.apply(work, Recipe(["fuse"])),
+        rounds=1,
+        seconds=0.05,
+    )
+    apart, fused = (
+        next(row for row in found.rows if row.name == name).peak_bytes
+        for name in ("fold batch-norm", "fuse")
+    )
     assert apart is not None and fused is not None and fused - apart > 0.99 * 256 * 256 * 4
 
 
@@ -387,31 +516,55 @@ def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> 
         session.wait(120)
         session.look_at("fusion")
         state = session.wait(120)
-        assert state.fusions is not None and {one.place for one in state.fusions.fused} == {"conv", "head"}
+        assert state.fusions is not None and {one.place for one in state.fusions.fused} == {
+            "conv",
+            "head",
+        }
         session.choose({"fuse": {"off": ["head"]}})
         state = session.wait(120)
-        assert state.error is None and state.variant is not None and set(patterns(state.variant)) == {"conv"}
+        assert (
+            state.error is None
+            and state.variant is not None
+            and set(patterns(state.variant)) == {"conv"}
+        )
     finally:
         session.close()
 
 
 @pytest.mark.parametrize(
     ("layer", "residual", "activation", "kernel"),
-    [(nn.Linear(16, 8), False, "gelu", "pointwise"), (nn.Linear(16, 8), True, "none", "pointwise"),
-     (nn.Linear(16, 8), False, "none", ""), (nn.Linear(16, 8), False, "tanh", ""), (nn.Linear(10, 8), False, "relu", ""),
-     (nn.Conv2d(16, 8, 1), True, "relu", "pointwise"), (nn.Conv2d(16, 8, 1, stride=2), True, "relu", ""),
-     (nn.Conv2d(8, 8, 3, 2, 1, groups=8), False, "relu6", "depthwise"), (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "none", "depthwise"),
-     (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "relu", ""), (nn.Conv2d(16, 16, 3, groups=4), False, "relu", ""),
-     (nn.Conv2d(8, 8, 3), False, "relu", "")],
-)  # fmt: skip
-def test_on_cuda_the_kernels_take_what_they_can(layer: nn.Module, residual: bool, activation: str, kernel: str) -> None:
+    [
+        (nn.Linear(16, 8), False, "gelu", "pointwise"),
+        (nn.Linear(16, 8), True, "none", "pointwise"),
+        (nn.Linear(16, 8), False, "none", ""),
+        (nn.Linear(16, 8), False, "tanh", ""),
+        (nn.Linear(10, 8), False, "relu", ""),
+        (nn.Conv2d(16, 8, 1), True, "relu", "pointwise"),
+        (nn.Conv2d(16, 8, 1, stride=2), True, "relu", ""),
+        (nn.Conv2d(8, 8, 3, 2, 1, groups=8), False, "relu6", "depthwise"),
+        (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "none", "depthwise"),
+        (nn.Conv2d(8, 8, 3, padding=1, groups=8), True, "relu", ""),
+        (nn.Conv2d(16, 16, 3, groups=4), False, "relu", ""),
+        (nn.Conv2d(8, 8, 3), False, "relu", ""),
+    ],
+)
+def test_on_cuda_the_kernels_take_what_they_can(
+    layer: nn.Module, residual: bool, activation: str, kernel: str
+) -> None:
     from paifuser_lab.fusion import cuda
 
     layer = layer.bfloat16()
-    assert cuda.kernel_for(layer, torch.bfloat16, has_residual=residual, activation=activation) == kernel
+    assert (
+        cuda.kernel_for(layer, torch.bfloat16, has_residual=residual, activation=activation)
+        == kernel
+    )
     assert cuda.kernel_for(layer, torch.float32, has_residual=residual, activation=activation) == ""
     if kernel:
-        shape = (2, 16) if isinstance(layer, nn.Linear) else (1, layer.weight.shape[1] * getattr(layer, "groups", 1), 6, 6)
+        shape = (
+            (2, 16)
+            if isinstance(layer, nn.Linear)
+            else (1, layer.weight.shape[1] * getattr(layer, "groups", 1), 6, 6)
+        )
         x = torch.randn(shape).bfloat16()
         layers.make_fused(layer)
         with torch.no_grad():

@@ -1,4 +1,6 @@
-"""A model whose layers run as one, changed, copied, trained, compiled: it answers as its own forward would."""
+"""A model whose layers run as one, changed, copied, trained, compiled: it answers as its own
+forward would.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,18 @@ from paifuser_lab.fusion.fallback import composing
 from paifuser_lab.fusion.layers import FusedLayer
 from paifuser_lab.measure import flops, output_error
 from paifuser_lab.model.graph import observe
-from tests.support.fusing_models import EXACT, WAYS, Block, Branch, branch, doubled, fused, joined, patterns, preferring
+from tests.support.fusing_models import (
+    EXACT,
+    WAYS,
+    Block,
+    Branch,
+    branch,
+    doubled,
+    fused,
+    joined,
+    patterns,
+    preferring,
+)
 from tests.support.models import enliven
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
@@ -78,7 +91,9 @@ def test_a_weight_changed_by_hand_is_packed_anew() -> None:
             lambda: variant.module.load_state_dict(model.state_dict()),
         ):
             change()
-            torch.testing.assert_close(variant.model(x), F.relu(F.conv2d(x, layer.weight, layer.bias, padding=1)))
+            torch.testing.assert_close(
+                variant.model(x), F.relu(F.conv2d(x, layer.weight, layer.bias, padding=1))
+            )
         assert torch.equal(before, variant.model(x))
 
 
@@ -99,7 +114,10 @@ def test_a_fused_model_is_copied_pickled_saved_and_loaded(tmp_path: Any) -> None
 
 
 def test_compilers_and_exporters_see_the_layers_apart() -> None:
-    work = Workload(enliven(nn.Sequential(Block("around a sequence", 8), Block("residual", 8))), torch.randn(1, 8, 6, 6))
+    work = Workload(
+        enliven(nn.Sequential(Block("around a sequence", 8), Block("residual", 8))),
+        torch.randn(1, 8, 6, 6),
+    )
     variant = lab.apply(work, Recipe(["fuse"]))
     x = work.inputs.args[0]
     with torch.no_grad():
@@ -119,7 +137,9 @@ def test_other_formats_autocast_and_devices_of_the_mind_run_right() -> None:
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(variant.model(x), apart(x))
         wide = copy.deepcopy(module).double()
-        torch.testing.assert_close(wide(x.double()), copy.deepcopy(model).double()(x.double()), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            wide(x.double()), copy.deepcopy(model).double()(x.double()), rtol=1e-5, atol=1e-5
+        )
         half = copy.deepcopy(module).bfloat16()
         assert output_error(model(x), half(x.bfloat16()).float())[0] < 0.03
         assert copy.deepcopy(module).to("meta")(x.to("meta")).shape == x.shape
@@ -136,7 +156,10 @@ def test_tools_that_read_the_structure_see_parts_and_the_arithmetic_is_counted()
     assert "convolution" in names and not any("mkldnn" in name for name in names)
     with torch.no_grad(), torch.autograd.profiler.profile() as profiled:
         call()
-    assert any("mkldnn::_convolution_pointwise" in event.name() for event in profiled.kineto_results.events())
+    assert any(
+        "mkldnn::_convolution_pointwise" in event.name()
+        for event in profiled.kineto_results.events()
+    )
     run = lambda module: work.inputs.clone()(module)
     assert flops(variant.module, run) == flops(folded.module, run)
 
@@ -148,7 +171,9 @@ def test_a_model_that_changed_since_cannot_be_fused_again() -> None:
 
     with pytest.raises(StepError, match="there is no layer 'conv', which ran as one"):
         step.rebuild(Draft(variant.work, nn.Sequential(nn.Conv2d(8, 8, 3))), told)
-    with pytest.raises(StepError, match="its forward has no 'relu', which it had when it was fused"):
+    with pytest.raises(
+        StepError, match="its forward has no 'relu', which it had when it was fused"
+    ):
         step.rebuild(Draft(variant.work, Block("scalar", 8)), told)
 
 
@@ -163,10 +188,14 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "an activation's forward": lambda block: setattr(block.act, "forward", torch.relu),
     "a layer": lambda block: setattr(block, "two", nn.Linear(16, 8)),
     "a layer by a sequence": lambda block: setattr(block, "two", nn.Sequential(nn.Linear(16, 8))),
-    "a layer's weight": lambda block: nn.utils.parametrize.register_parametrization(block.one, "weight", nn.Tanh()),
+    "a layer's weight": lambda block: nn.utils.parametrize.register_parametrization(
+        block.one, "weight", nn.Tanh()
+    ),
     "a hook on an activation": lambda block: block.act.register_forward_hook(doubled),
     "a hook on a layer": lambda block: block.one.register_forward_hook(doubled),
-    "a hook before a layer": lambda block: block.two.register_forward_pre_hook(lambda module, given: given[0] * 2),
+    "a hook before a layer": lambda block: block.two.register_forward_pre_hook(
+        lambda module, given: given[0] * 2
+    ),
 }
 
 
@@ -201,7 +230,10 @@ def test_a_block_that_is_as_it_was_again_runs_as_one_again() -> None:
 
 
 def test_a_hook_on_a_block_sees_the_blocks_own_answer() -> None:
-    module, x = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6)).module, torch.randn(1, 8, 6, 6)
+    module, x = (
+        fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6)).module,
+        torch.randn(1, 8, 6, 6),
+    )
     module.body.register_forward_hook(doubled)
     with torch.no_grad():
         got = module(x)
@@ -229,9 +261,15 @@ class Path(nn.Module):
         return x * (torch.rand(()) > 0.5) if self.training else x
 
 
-@pytest.mark.parametrize(("part", "count"), [(Even(), 0), (Path(), 1), (nn.Dropout2d(), 1), (nn.Identity(), 1)])
-def test_only_what_always_hands_on_what_it_is_given_stands_between(part: nn.Module, count: int) -> None:
-    module = fused(nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), part, nn.ReLU()), torch.randn(1, 4, 6, 6)).module
+@pytest.mark.parametrize(
+    ("part", "count"), [(Even(), 0), (Path(), 1), (nn.Dropout2d(), 1), (nn.Identity(), 1)]
+)
+def test_only_what_always_hands_on_what_it_is_given_stands_between(
+    part: nn.Module, count: int
+) -> None:
+    module = fused(
+        nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), part, nn.ReLU()), torch.randn(1, 4, 6, 6)
+    ).module
     odd = torch.randn(1, 4, 6, 5)
     assert joined(module, odd) == count
     with torch.no_grad():
@@ -276,13 +314,16 @@ def test_derivatives_forwards_pass_through(is_on: bool) -> None:
     torch.testing.assert_close(got, wanted)
     torch.testing.assert_close(torch.func.jvp(block, (x,), (way,))[1], wanted)
     torch.testing.assert_close(
-        torch.func.grad(lambda given: block(given).sum())(x), torch.func.grad(lambda given: plain(given).sum())(x)
+        torch.func.grad(lambda given: block(given).sum())(x),
+        torch.func.grad(lambda given: plain(given).sum())(x),
     )
 
 
 def test_inference_mode_runs_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     block, counted, right = branch(), list[Any](), onednn.bind
-    monkeypatch.setattr(onednn, "bind", lambda *given, **options: counted.append(given) or right(*given, **options))
+    monkeypatch.setattr(
+        onednn, "bind", lambda *given, **options: counted.append(given) or right(*given, **options)
+    )
     with torch.inference_mode():
         block(torch.randn(3, 8))
     assert len(counted) == 2 and joined(block, torch.randn(3, 8)) == 2
@@ -310,13 +351,17 @@ def test_who_looks_in_does_so_in_a_thread_of_its_own() -> None:
         assert joined(block, x) == 0 and other.submit(joined, block, x).result() == 2
 
 
-def test_copies_and_files_of_a_block_are_not_traced_at_their_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_and_files_of_a_block_are_not_traced_at_their_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from paifuser_lab.fusion import blocks
 
     first, x = branch(), torch.randn(3, 8)
     loaded = pickle.loads(pickle.dumps(first))
     monkeypatch.setattr(blocks, "traced", lambda *given: pytest.fail("traced"))
-    assert [joined(one, x) for one in (first, copy.deepcopy(first), copy.copy(first), loaded)] == [2] * 4
+    assert [joined(one, x) for one in (first, copy.deepcopy(first), copy.copy(first), loaded)] == [
+        2
+    ] * 4
 
 
 def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
@@ -329,7 +374,11 @@ def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
             return F.dropout(F.relu(self.one(x)), 0.5, self.training)
 
     model, x = Dropped().train(), torch.randn(2, 8)
-    assert fuse(model, Workload(copy.deepcopy(model), x), Choice(wanted=set)).layers == {"one": "oneDNN"} and model.training
+    assert (
+        fuse(model, Workload(copy.deepcopy(model), x), Choice(wanted=set)).layers
+        == {"one": "oneDNN"}
+        and model.training
+    )
     model.eval()
     assert joined(model, x) == 1
     with torch.no_grad():
@@ -342,7 +391,10 @@ def test_inputs_of_another_width_are_refused_as_torch_refuses_them(way: str) -> 
     with preferring(way):
         variant = fused(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), torch.randn(2, 8))
         points = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 3, 3))
-    for model, right, wrong in ((variant.model, (2, 8), (2, 5)), (points.model, (1, 8, 3, 3), (1, 16, 3, 3))):
+    for model, right, wrong in (
+        (variant.model, (2, 8), (2, 5)),
+        (points.model, (1, 8, 3, 3), (1, 16, 3, 3)),
+    ):
         with torch.no_grad():
             model(torch.randn(right))
             with pytest.raises(RuntimeError, match=r"cannot be multiplied|expected input"):
@@ -354,11 +406,18 @@ def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -
     with preferring(way):
         variant = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 6, 6))
     layer, x = variant.module[0], torch.randn(1, 8, 6, 6)
-    for name, value in (("stride", (2, 2)), ("padding", (1, 1)), ("dilation", (2, 2)), ("stride", (1, 1))):
+    for name, value in (
+        ("stride", (2, 2)),
+        ("padding", (1, 1)),
+        ("dilation", (2, 2)),
+        ("stride", (1, 1)),
+    ):
         with torch.no_grad():
             variant.model(x)
             setattr(layer, name, value)
-            wanted = F.relu(F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation))
+            wanted = F.relu(
+                F.conv2d(x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation)
+            )
             torch.testing.assert_close(variant.model(x), wanted)
 
 
@@ -373,7 +432,9 @@ def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> N
             nn.init.normal_(module[0].weight)
             module(x)
             module.half().float()
-            torch.testing.assert_close(module(x), F.relu(F.linear(x, module[0].weight, module[0].bias)))
+            torch.testing.assert_close(
+                module(x), F.relu(F.linear(x, module[0].weight, module[0].bias))
+            )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -383,7 +444,9 @@ def test_what_is_at_hand_may_be_forgotten_by_another_thread_in_the_midst_of_a_ca
     with preferring(way):
         module = fused(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), torch.randn(2, 8)).module
     right, x = FusedLayer._takes, torch.randn(3, 8)  # which nothing is at hand for yet
-    monkeypatch.setattr(FusedLayer, "_takes", lambda self, *given: self._forget() or right(self, *given))
+    monkeypatch.setattr(
+        FusedLayer, "_takes", lambda self, *given: self._forget() or right(self, *given)
+    )
     with torch.no_grad():
         torch.testing.assert_close(module(x), F.relu(F.linear(x, module[0].weight, module[0].bias)))
 
@@ -394,7 +457,9 @@ def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None
     module = branch()
     with torch.no_grad():
         assert copy.deepcopy(module).to("meta")(torch.randn(3, 8, device="meta")).shape == (3, 8)
-        traced = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(torch.randn(3, 8))
+        traced = make_fx(module, tracing_mode="symbolic", _allow_non_fake_inputs=True)(
+            torch.randn(3, 8)
+        )
         x = torch.randn(5, 8)
         torch.testing.assert_close(traced(x), module(x))
 
@@ -402,7 +467,9 @@ def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("side", [1, 6])
 @pytest.mark.parametrize("is_last", ["neither", "images", "weight", "both", "a part"])
-def test_images_come_in_the_order_in_which_torch_gives_them(is_last: str, side: int, way: str) -> None:
+def test_images_come_in_the_order_in_which_torch_gives_them(
+    is_last: str, side: int, way: str
+) -> None:
     conv = nn.Conv2d(8, 4, 1)
     if is_last in ("weight", "both"):
         conv.to(memory_format=torch.channels_last)
@@ -412,5 +479,7 @@ def test_images_come_in_the_order_in_which_torch_gives_them(is_last: str, side: 
     with preferring(way), torch.no_grad():
         variant = fused(nn.Sequential(conv, nn.ReLU()), x)
         got, wanted = variant.model(x), F.relu(conv(x))
-    strides = [one.stride()[: 4 if side > 1 else 2] for one in (got, wanted)]  # those of a side of one point mean nothing
+    strides = [
+        one.stride()[: 4 if side > 1 else 2] for one in (got, wanted)
+    ]  # those of a side of one point mean nothing
     assert strides[0] == strides[1] and output_error(wanted, got)[0] < EXACT

@@ -1,4 +1,6 @@
-"""Matrix products that a forward calls as functions: found, as one call with what follows, and what is not fused is said."""
+"""Matrix products that a forward calls as functions: found, as one call with what follows, and what
+is not fused is said.
+"""
 
 from __future__ import annotations
 
@@ -55,24 +57,49 @@ class Operators(TorchDispatchMode):
         self.names: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in (torch.ops.aten.t.default, torch.ops.aten.permute.default, torch.ops.aten.detach.default):
+        if func not in (
+            torch.ops.aten.t.default,
+            torch.ops.aten.permute.default,
+            torch.ops.aten.detach.default,
+        ):
             self.names.append(func.name())
         return func(*args, **(kwargs or {}))
 
 
 FUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "a number": (lambda m, x: torch.relu(x @ m.other + 0.5), "matrix product + sum + relu"),
-    "a number before": (lambda m, x: torch.relu(1 + torch.matmul(x, m.other)), "matrix product + sum + relu"),
+    "a number before": (
+        lambda m, x: torch.relu(1 + torch.matmul(x, m.other)),
+        "matrix product + sum + relu",
+    ),
     "a bias": (lambda m, x: F.gelu(x.mm(m.other) + m.bias), "matrix product + sum + gelu"),
-    "a buffer, in place": (lambda m, x: (x @ m.other).add_(m.shift).relu_(), "matrix product + sum + relu"),
+    "a buffer, in place": (
+        lambda m, x: (x @ m.other).add_(m.shift).relu_(),
+        "matrix product + sum + relu",
+    ),
     "a sum alone": (lambda m, x: x @ m.other + m.bias, "matrix product + sum"),
-    "a linear function": (lambda m, x: F.relu(F.linear(x, m.weight, m.bias)), "matrix product + relu"),
+    "a linear function": (
+        lambda m, x: F.relu(F.linear(x, m.weight, m.bias)),
+        "matrix product + relu",
+    ),
     "without a bias": (lambda m, x: F.silu(F.linear(x, weight=m.weight)), "matrix product + silu"),
-    "by name": (lambda m, x: torch.tanh(F.linear(x, m.weight, bias=m.bias)), "matrix product + tanh"),
-    "an activation layer": (lambda m, x: m.act(m.drop(F.linear(x, m.weight, m.bias))), "matrix product + relu"),
-    "addmm": (lambda m, x: torch.sigmoid(torch.addmm(m.bias, x, m.other)), "matrix product + sigmoid"),
-    "turned": (lambda m, x: torch.relu(x @ m.weight.transpose(0, 1) + m.bias), "matrix product + sum + relu"),
-}  # fmt: skip
+    "by name": (
+        lambda m, x: torch.tanh(F.linear(x, m.weight, bias=m.bias)),
+        "matrix product + tanh",
+    ),
+    "an activation layer": (
+        lambda m, x: m.act(m.drop(F.linear(x, m.weight, m.bias))),
+        "matrix product + relu",
+    ),
+    "addmm": (
+        lambda m, x: torch.sigmoid(torch.addmm(m.bias, x, m.other)),
+        "matrix product + sigmoid",
+    ),
+    "turned": (
+        lambda m, x: torch.relu(x @ m.weight.transpose(0, 1) + m.bias),
+        "matrix product + sum + relu",
+    ),
+}
 APART: dict[str, Callable[..., Any]] = {
     "nothing follows": lambda m, x: x @ m.other,
     "used elsewhere": lambda m, x: (lambda y: torch.relu(y) * y)(x @ m.other),
@@ -88,12 +115,23 @@ APART: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("way", ["oneDNN", "addmm"])
 @pytest.mark.parametrize(("run", "pattern"), FUSED.values(), ids=FUSED)
-def test_a_product_in_a_forward_is_one_with_what_follows(run: Any, pattern: str, way: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0})
+def test_a_product_in_a_forward_is_one_with_what_follows(
+    run: Any, pattern: str, way: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(
+        evaluate,
+        "timed",
+        lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0},
+    )
     variant = fused(Written(run), torch.randn(3, 8))
     assert list(patterns(variant).values()) == [pattern] and variant.fusions is not None
     place = variant.fusions.fused[0]
-    assert place.runs == way and place.error is not None and place.error < 1e-5 and place.place.endswith("()")
+    assert (
+        place.runs == way
+        and place.error is not None
+        and place.error < 1e-5
+        and place.place.endswith("()")
+    )
     other, model = torch.randn(7, 8), Written(run).eval()
     with torch.no_grad():
         assert torch.allclose(variant.model(other), model(other), rtol=1e-4, atol=1e-5)
@@ -133,7 +171,9 @@ def test_other_operands_are_answered_as_the_model_does(x: Tensor, y: Tensor) -> 
     with torch.no_grad():
         got, wanted = model(x, y), Scored()(x, y)
     assert got.dtype == wanted.dtype
-    assert torch.allclose(got, wanted, rtol=1e-4, atol=0.1 if x.dtype is torch.bfloat16 else 1e-4)  # sums near 0 round by that
+    assert torch.allclose(
+        got, wanted, rtol=1e-4, atol=0.1 if x.dtype is torch.bfloat16 else 1e-4
+    )  # sums near 0 round by that
     with pytest.raises(RuntimeError):
         model(torch.randn(6, 16), torch.randn(10, 15))
 
@@ -162,7 +202,11 @@ def test_a_fused_product_is_copied_pickled_saved_and_loaded(tmp_path: Any) -> No
     with torch.no_grad():
         wanted = variant.model(x)
         loaded = lab.Variant.load(variant.save(tmp_path / "kept"), work)
-        for other in (copy.deepcopy(variant.module), pickle.loads(pickle.dumps(variant.module)), loaded.model):
+        for other in (
+            copy.deepcopy(variant.module),
+            pickle.loads(pickle.dumps(variant.module)),
+            loaded.model,
+        ):
             with Operators() as seen:
                 assert torch.equal(other(x), wanted)
             assert "mkldnn::_linear_pointwise" in seen.names
@@ -184,18 +228,30 @@ class Doubled(nn.Module):
 def test_a_product_is_switched_off_and_on_by_its_name() -> None:
     work = Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16)))
     off = lab.apply(work, Recipe([{"fuse": {"off": ["matmul()"]}}]))
-    assert patterns(off) == {} and off.fusions is not None and off.fusions.fusions[0].standing == "off"
+    assert (
+        patterns(off) == {} and off.fusions is not None and off.fusions.fusions[0].standing == "off"
+    )
     assert patterns(lab.apply(work, Recipe(["fuse", {"fuse": {"off": ["matmul()"]}}]))) == {}
-    assert set(patterns(lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}, {"fuse": {"on": ["matmul()"]}}])))) == {"matmul()"}
+    assert set(
+        patterns(
+            lab.apply(work, Recipe([{"fuse": {"off": ["*"]}}, {"fuse": {"on": ["matmul()"]}}]))
+        )
+    ) == {"matmul()"}
 
 
 def test_a_product_stays_apart_where_it_is_slower_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0})
+    monkeypatch.setattr(
+        evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 1.2) | {"apart": 1.0}
+    )
     found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
     assert [one.standing for one in found.fusions] == ["slower"]
-    monkeypatch.setattr(evaluate, "run_product", lambda *given, **how: run_product(*given, **how) + 1)
+    monkeypatch.setattr(
+        evaluate, "run_product", lambda *given, **how: run_product(*given, **how) + 1
+    )
     found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
-    assert [one.standing for one in found.fusions] == ["apart"] and "differs by" in found.fusions[0].reason
+    assert [one.standing for one in found.fusions] == ["apart"] and "differs by" in found.fusions[
+        0
+    ].reason
 
 
 def test_layers_and_products_of_one_block_are_fused_beside_each_other() -> None:
@@ -203,7 +259,11 @@ def test_layers_and_products_of_one_block_are_fused_beside_each_other() -> None:
         def __init__(self) -> None:
             super().__init__()
             torch.manual_seed(0)
-            self.one, self.weight, self.act = nn.Linear(8, 8), nn.Parameter(torch.randn(8, 8)), nn.ReLU()
+            self.one, self.weight, self.act = (
+                nn.Linear(8, 8),
+                nn.Parameter(torch.randn(8, 8)),
+                nn.ReLU(),
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             hidden = self.act(self.one(x) + torch.relu(x @ self.weight + 0.5))
@@ -211,13 +271,22 @@ def test_layers_and_products_of_one_block_are_fused_beside_each_other() -> None:
 
     variant = fused(Mixed(), torch.randn(3, 8))
     assert patterns(variant) == {
-        "one": "linear + residual", "matmul()": "matrix product + sum + relu", "linear()": "matrix product + tanh",
-    }  # fmt: skip
+        "one": "linear + residual",
+        "matmul()": "matrix product + sum + relu",
+        "linear()": "matrix product + tanh",
+    }
 
 
 def test_what_a_convolution_called_as_a_function_does_not_get_is_said_with_what_does() -> None:
-    found = lab.fusions(Workload(Written(lambda m, x: F.relu(F.conv2d(x, m.weight[:, :, None, None]))), torch.randn(1, 8, 4, 4)))
-    assert not found.fusions and any("not fused: conv2d in the model's own forward" in note for note in found.notes)
+    found = lab.fusions(
+        Workload(
+            Written(lambda m, x: F.relu(F.conv2d(x, m.weight[:, :, None, None]))),
+            torch.randn(1, 8, 4, 4),
+        )
+    )
+    assert not found.fusions and any(
+        "not fused: conv2d in the model's own forward" in note for note in found.notes
+    )
     assert all("{name: inductor}" in note for note in found.notes)
 
 
@@ -236,13 +305,20 @@ def test_a_map_without_places_says_why_and_is_printed_drawn_and_shown(run: Any) 
         assert "no layer and no matrix product of this model" in text and "inductor" in text
     assert len(found.frame) == 0 and "speedup" in found.frame.columns
     assert lab.figure(found) is not None and lab.show(found) is not None
-    assert packed_fusions(found)["notes"] == list(found.notes) and packed_fusions(found)["layers"] == []
+    assert (
+        packed_fusions(found)["notes"] == list(found.notes)
+        and packed_fusions(found)["layers"] == []
+    )
     assert found.at("x") is None and found.summary.startswith("0 of 0 places")
 
 
 def test_a_frame_has_a_row_for_each_place() -> None:
     found = lab.fusions(Workload(Scored(), (torch.randn(6, 16), torch.randn(10, 16))))
-    assert isinstance(found, FusionMap) and found.frame.loc["matmul()", "speedup"] == 2.0 and not found.notes
+    assert (
+        isinstance(found, FusionMap)
+        and found.frame.loc["matmul()", "speedup"] == 2.0
+        and not found.notes
+    )
 
 
 def test_on_cuda_a_sum_and_relu_are_cublaslt_s() -> None:

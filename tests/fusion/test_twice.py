@@ -46,7 +46,10 @@ RECIPES = {
 def small() -> Workload:
     """Four blocks in two parts."""
     torch.manual_seed(0)
-    parts = {name: nn.Sequential(Block("plain", 4), Block("residual", 4)) for name in ("layer1", "layer2")}
+    parts = {
+        name: nn.Sequential(Block("plain", 4), Block("residual", 4))
+        for name in ("layer1", "layer2")
+    }
     return Workload(enliven(nn.Sequential(OrderedDict(parts))), torch.randn(1, 4, 5, 5))
 
 
@@ -58,7 +61,9 @@ def answered(variant: Variant) -> Tensor:
 
 def run_as_one(module: nn.Module) -> set[str]:
     """The layers and blocks that are not as torch has them."""
-    return {name for name, one in module.named_modules() if isinstance(one, FusedLayer | FusedBlock)}
+    return {
+        name for name, one in module.named_modules() if isinstance(one, FusedLayer | FusedBlock)
+    }
 
 
 @pytest.mark.parametrize("steps", RECIPES.values(), ids=RECIPES)
@@ -69,11 +74,20 @@ def test_what_two_steps_fused_is_loaded_as_it_was_saved(steps: list[Any], tmp_pa
     assert torch.equal(answered(loaded), answered(variant)) and loaded.fusions == variant.fusions
 
 
-@pytest.mark.parametrize("steps", [[ALL_ON, ALL_OFF], [FIRST, SECOND]], ids=["on, then off", "one part, then another"])
-def test_another_process_loads_what_two_steps_fused_to_the_bit(steps: list[Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "steps", [[ALL_ON, ALL_OFF], [FIRST, SECOND]], ids=["on, then off", "one part, then another"]
+)
+def test_another_process_loads_what_two_steps_fused_to_the_bit(
+    steps: list[Any], tmp_path: Path
+) -> None:
     variant = lab.apply(lab.load("resnet18-tiny"), Recipe(steps))
     folder = variant.save(tmp_path / "kept")
-    told = subprocess.run([sys.executable, "-c", IN_ANOTHER_PROCESS, folder], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", IN_ANOTHER_PROCESS, folder],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert told.stdout.split() == [answer_hash(answered(variant))]
 
 
@@ -91,19 +105,41 @@ def test_later_switches_stand_over_earlier_ones_and_touch_nothing_else() -> None
     every = set(patterns(lab.apply(work, Recipe(["fuse"]))))
     assert set(patterns(lab.apply(work, Recipe([ALL_OFF, ALL_ON])))) == every
     part = {place for place in every if place.startswith("layer1.")}
-    some = patterns(lab.apply(work, Recipe([FIRST, {"fuse": {"layers": ["layer1.1.*"], "off": ["layer1.0.*"]}}])))
+    some = patterns(
+        lab.apply(
+            work, Recipe([FIRST, {"fuse": {"layers": ["layer1.1.*"], "off": ["layer1.0.*"]}}])
+        )
+    )
     assert set(some) == {place for place in part if not place.startswith("layer1.0.")} != set()
-    kept_off = patterns(lab.apply(work, Recipe([{"fuse": {"off": ["layer1.0.*"]}}, {"fuse": {"on": ["layer2.0.*"]}}])))
+    kept_off = patterns(
+        lab.apply(
+            work, Recipe([{"fuse": {"off": ["layer1.0.*"]}}, {"fuse": {"on": ["layer2.0.*"]}}])
+        )
+    )
     assert set(kept_off) == {place for place in every if not place.startswith("layer1.0.")}
 
 
-@pytest.mark.parametrize("newer", [ALL_ON, ALL_OFF, SECOND, {"fuse": {"on": ["layer1.0.*"]}}, {"fuse": {}}])
 @pytest.mark.parametrize(
-    "older", [ALL_ON, ALL_OFF, FIRST, {"fuse": {"off": ["layer1.*"]}}, {"fuse": {"layers": ["layer*"], "on": ["layer1.*"]}}]
+    "newer", [ALL_ON, ALL_OFF, SECOND, {"fuse": {"on": ["layer1.0.*"]}}, {"fuse": {}}]
 )
-def test_a_step_that_joins_another_does_what_both_do_after_each_other(older: Any, newer: Any) -> None:
+@pytest.mark.parametrize(
+    "older",
+    [
+        ALL_ON,
+        ALL_OFF,
+        FIRST,
+        {"fuse": {"off": ["layer1.*"]}},
+        {"fuse": {"layers": ["layer*"], "on": ["layer1.*"]}},
+    ],
+)
+def test_a_step_that_joins_another_does_what_both_do_after_each_other(
+    older: Any, newer: Any
+) -> None:
     work, first = small(), Recipe([older])
-    after_each_other, joined = lab.apply(work, first + newer), lab.apply(work, first.with_step(newer))
+    after_each_other, joined = (
+        lab.apply(work, first + newer),
+        lab.apply(work, first.with_step(newer)),
+    )
     assert set(patterns(joined)) == set(patterns(after_each_other))
     assert run_as_one(joined.module) == run_as_one(after_each_other.module)
 
@@ -111,7 +147,9 @@ def test_a_step_that_joins_another_does_what_both_do_after_each_other(older: Any
 def test_a_recipe_that_was_written_down_does_the_same() -> None:
     work = small()
     recipe = Recipe([FIRST, {"fuse": {"layers": ["*"], "off": ["layer2.*"]}}])
-    assert patterns(lab.apply(work, Recipe.from_text(recipe.to_text()))) == patterns(lab.apply(work, recipe))
+    assert patterns(lab.apply(work, Recipe.from_text(recipe.to_text()))) == patterns(
+        lab.apply(work, recipe)
+    )
 
 
 def test_what_is_done_again_takes_apart_what_an_earlier_step_fused() -> None:
@@ -125,8 +163,14 @@ def test_a_step_joins_the_last_of_several_and_no_earlier_one() -> None:
     recipe = Recipe([{"fuse": {"off": ["layer1.*"]}}]).with_step({"fuse": {"on": ["layer1.0.*"]}})
     assert len(recipe) == 2, "patterns cannot say that as one"
     further = recipe.with_step({"fuse": {"off": ["layer1.0.*"]}})
-    assert further.steps[0] == recipe.steps[0] and further.steps[1].options == {"off": ["layer1.0.*"]}
-    assert set(patterns(lab.apply(small(), recipe))) == {"layer1.0.conv", "layer2.0.conv", "layer2.1.conv"}
+    assert further.steps[0] == recipe.steps[0] and further.steps[1].options == {
+        "off": ["layer1.0.*"]
+    }
+    assert set(patterns(lab.apply(small(), recipe))) == {
+        "layer1.0.conv",
+        "layer2.0.conv",
+        "layer2.1.conv",
+    }
 
 
 def test_the_workload_of_a_variant_is_fused_further() -> None:

@@ -1,4 +1,6 @@
-"""Attention to chosen blocks: the CUDA source, run on the CPU, and torch's path, both against masked attention in float64."""
+"""Attention to chosen blocks: the CUDA source, run on the CPU, and torch's path, both against
+masked attention in float64.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from tests.support.kernel_checks import (
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 DEFAULT = {64: "1, 2, 0, 0, 4", 128: "1, 2, 1, 0, 2"}
-ENTRIES = tuple(f"block_sparse_attention<{kind}, {size}, {tile}>" for kind in TYPES for size, tile in DEFAULT.items())
+ENTRIES = tuple(
+    f"block_sparse_attention<{kind}, {size}, {tile}>"
+    for kind in TYPES
+    for size, tile in DEFAULT.items()
+)
 
 
 def lists(batch, heads, queries, keys, most, ends=(), is_ascending=True):
@@ -64,7 +70,15 @@ def inputs_of(
     query = torch.randn(batch, heads, queries, size).to(TYPES[kind])
     key, value = (torch.randn(batch, heads, keys, size).to(TYPES[kind]) for _ in range(2))
     given = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)
-    return query, key, value, lists(batch, heads, queries, keys, most, ends, is_ascending), given, is_causal, scale
+    return (
+        query,
+        key,
+        value,
+        lists(batch, heads, queries, keys, most, ends, is_ascending),
+        given,
+        is_causal,
+        scale,
+    )
 
 
 def visible_in(kept, queries, keys, lengths, is_causal):
@@ -77,7 +91,12 @@ def visible_in(kept, queries, keys, lengths, is_causal):
                 for number in kept[b, h, block].tolist():
                     if number < 0:
                         break
-                    seen[b, h, block * BLOCK : (block + 1) * BLOCK, number * BLOCK : (number + 1) * BLOCK] = True
+                    seen[
+                        b,
+                        h,
+                        block * BLOCK : (block + 1) * BLOCK,
+                        number * BLOCK : (number + 1) * BLOCK,
+                    ] = True
         if lengths is not None:
             seen[b, :, :, max(0, int(lengths[b])) :] = False
     return seen & torch.ones(queries, keys).tril().bool() if is_causal else seen
@@ -87,19 +106,25 @@ def exact(inputs):
     """Attention to all in float64, what is not listed masked."""
     query, key, value, kept, lengths, is_causal, scale = inputs
     seen = visible_in(kept, query.shape[2], key.shape[2], lengths, is_causal)
-    scores = (query.double() @ key.double().transpose(-1, -2) * scale).masked_fill(~seen, float("-inf"))
+    scores = (query.double() @ key.double().transpose(-1, -2) * scale).masked_fill(
+        ~seen, float("-inf")
+    )
     return torch.softmax(scores, -1).nan_to_num(0.0) @ value.double()
 
 
 def assert_exact(made, inputs):
-    # Weights are rounded to 16 bits, then the answer is: a mean of values is off by at most a unit of the largest.
+    # Weights are rounded to 16 bits, then the answer is: a mean of values is off by at most a unit
+    # of the largest.
     allowed = 1.1 * torch.finfo(made.dtype).eps * inputs[2].abs().max().item()
     torch.testing.assert_close(made.double(), exact(inputs), rtol=0, atol=allowed)
 
 
 @st.composite
 def some_inputs(draw, kinds=tuple(TYPES), sizes=(64, 128)):
-    queries, keys = draw(st.sampled_from([1, 40, 64, 65, 150])), draw(st.sampled_from([1, 63, 64, 129, 200]))
+    queries, keys = (
+        draw(st.sampled_from([1, 40, 64, 65, 150])),
+        draw(st.sampled_from([1, 63, 64, 129, 200])),
+    )
     most = draw(st.integers(1, blocks_of(keys)))
     batch = draw(st.integers(1, 2))
     return inputs_of(
@@ -112,7 +137,11 @@ def some_inputs(draw, kinds=tuple(TYPES), sizes=(64, 128)):
         most=most,
         ends=draw(st.lists(st.integers(0, most), max_size=3)),
         is_causal=draw(st.booleans()),
-        lengths=draw(st.one_of(st.none(), st.lists(st.integers(-1, keys + 9), min_size=batch, max_size=batch))),
+        lengths=draw(
+            st.one_of(
+                st.none(), st.lists(st.integers(-1, keys + 9), min_size=batch, max_size=batch)
+            )
+        ),
         scale=draw(st.sampled_from([0.05, 0.125, 1.0])),
         is_ascending=draw(st.booleans()),
     )
@@ -129,7 +158,16 @@ def test_the_kernel_equals_float64_at_every_shape(inputs, order):
 @pytest.mark.parametrize("size", [64, 128])
 def test_every_tile_gives_the_same_answer(size):
     torch.manual_seed(0)
-    inputs = inputs_of(size=size, heads=1, queries=130, keys=300, most=5, ends=(9, 2, 4), is_causal=size == 64, lengths=[290])
+    inputs = inputs_of(
+        size=size,
+        heads=1,
+        queries=130,
+        keys=300,
+        most=5,
+        ends=(9, 2, 4),
+        is_causal=size == 64,
+        lengths=[290],
+    )
     check_tiles(KERNEL, inputs, KERNEL.tiles, assert_exact)
 
 
@@ -138,19 +176,33 @@ def test_every_tile_gives_the_same_answer(size):
 @pytest.mark.parametrize("sizes", [(2, 2, 1, 0, 2), (1, 3, 0, 1, 3), (2, 4, 0, 1, 2)])
 def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
     tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
-    check_clean(KERNEL, inputs_of(heads=1, most=4, ends=(4, 1), is_causal=True, lengths=[150]), check, tile=tile)
+    check_clean(
+        KERNEL,
+        inputs_of(heads=1, most=4, ends=(4, 1), is_causal=True, lengths=[150]),
+        check,
+        tile=tile,
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(inputs=some_inputs())
 def test_torchs_path_equals_float64_at_every_shape(inputs):
-    wide = tuple(one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in inputs)
-    torch.testing.assert_close(attend_to_blocks(*wide[:4], lengths=wide[4], is_causal=wide[5], scale=wide[6]), exact(inputs))
+    wide = tuple(
+        one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        for one in inputs
+    )
+    torch.testing.assert_close(
+        attend_to_blocks(*wide[:4], lengths=wide[4], is_causal=wide[5], scale=wide[6]),
+        exact(inputs),
+    )
 
 
 def test_long_sequences_are_gathered_in_parts():
     inputs = inputs_of(heads=1, queries=2048, keys=2048, most=9, ends=(3, 0), is_causal=True)
-    wide = tuple(one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one for one in inputs)
+    wide = tuple(
+        one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        for one in inputs
+    )
     torch.testing.assert_close(KERNEL.compose(*wide), exact(inputs))
 
 
@@ -164,11 +216,21 @@ def test_the_sanitizers_find_nothing(check):
 @pytest.mark.parametrize(
     ("check", "text", "planted", "words"),
     [
-        ("races", "__syncthreads();                                     // all keys of this stage", "//", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                     // all keys of this stage",
+            "//",
+            "data race.*the.cu",
+        ),
         ("bounds", "chunk, row < there);", "chunk, true);", "heap-buffer-overflow"),
         ("bounds", "if (row < queries)", "", "heap-buffer-overflow.*the.cu"),
         ("none", "    await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();", "", "never waited for"),
-        ("none", "PITCH = SIZE + 8", "PITCH = SIZE + 16", "bytes of shared memory, the kernel takes"),
+        (
+            "none",
+            "PITCH = SIZE + 8",
+            "PITCH = SIZE + 16",
+            "bytes of shared memory, the kernel takes",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
@@ -196,7 +258,12 @@ def test_queries_that_are_not_waited_for_are_not_numbers():
             "await_copies<GROUPS * (STAGES - 1) + 1>();",
             "never waited for",
         ),
-        ("races", "__syncthreads();                                   // all values", "//", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                   // all values",
+            "//",
+            "data race.*the.cu",
+        ),
     ],
 )
 def test_values_that_are_taken_too_early_are_caught(check, text, planted, words, stages):
@@ -217,7 +284,10 @@ def test_numbers_of_blocks_that_do_not_exist_are_never_read():
     known = kept.clone()
     known[0, 0, 0, 1:] = -1
     torch.testing.assert_close(
-        made[0, 0, :BLOCK].double(), exact((query, key, value, known, *inputs[4:]))[0, 0, :BLOCK], rtol=0, atol=0.05
+        made[0, 0, :BLOCK].double(),
+        exact((query, key, value, known, *inputs[4:]))[0, 0, :BLOCK],
+        rtol=0,
+        atol=0.05,
     )
     torch.testing.assert_close(KERNEL.compose(*inputs).float(), made.float(), rtol=0, atol=0.05)
 
@@ -239,12 +309,18 @@ def test_not_a_number_goes_to_those_who_see_it():
     inputs[1][0, 0, 70, 5] = float("nan")
     made = emulated(KERNEL, ENTRIES, inputs)
     assert made[0, 0, 64:128].isnan().all()
-    assert not made[0, 0, :64].isnan().any() and not made[0, 0, 128:].isnan().any() and not made[0, 1].isnan().any()
+    assert (
+        not made[0, 0, :64].isnan().any()
+        and not made[0, 0, 128:].isnan().any()
+        and not made[0, 1].isnan().any()
+    )
 
 
 @needs_compiler
 def test_the_operator_is_sound():
-    check_operator(KERNEL, ENTRIES, inputs_of(heads=1, queries=70, keys=70, is_causal=True, lengths=[66]))
+    check_operator(
+        KERNEL, ENTRIES, inputs_of(heads=1, queries=70, keys=70, is_causal=True, lengths=[66])
+    )
 
 
 @needs_compiler
@@ -256,14 +332,23 @@ def test_permuted_and_misaligned_tokens_are_taken():
     rows_first = query.transpose(1, 2).contiguous().transpose(1, 2)
     with emulator_for_cpu(KERNEL, ENTRIES) as ran:
         made = attend_to_blocks(
-            rows_first, misaligned, value, kept.flip(-1).flip(-1), lengths=lengths, is_causal=is_causal, scale=scale
+            rows_first,
+            misaligned,
+            value,
+            kept.flip(-1).flip(-1),
+            lengths=lengths,
+            is_causal=is_causal,
+            scale=scale,
         )
     assert len(ran) == 1
     assert_exact(made, inputs)
 
 
 def test_what_the_kernel_was_not_written_for_is_declined():
-    for changes, words in [({"size": 32}, "a head of 128, 64, not 32"), ({"scale": -1.0}, "a scale above 0, not -1.0")]:
+    for changes, words in [
+        ({"size": 32}, "a head of 128, 64, not 32"),
+        ({"scale": -1.0}, "a scale above 0, not -1.0"),
+    ]:
         inputs = inputs_of(**changes)
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
@@ -306,7 +391,9 @@ def test_lists_are_ascending_visible_and_as_long_as_asked(tokens, keep, is_causa
             assert found == sorted(set(listed)) + [-1] * (len(found) - len(listed))
             assert len(listed) == min(keep, there, block + 1 if is_causal else count)
             assert all(one < there for one in listed)
-            assert not is_causal or (max(listed, default=-1) <= block and (block in listed or block >= there))
+            assert not is_causal or (
+                max(listed, default=-1) <= block and (block in listed or block >= there)
+            )
 
 
 def test_the_best_blocks_are_those_of_the_highest_mean_products():
@@ -321,10 +408,14 @@ def test_padding_does_not_sway_the_choice():
     lengths = torch.tensor([100], dtype=torch.int32)
     spoilt = key.clone()
     spoilt[:, :, 100:] = float("nan")
-    assert choose_blocks(query, spoilt, keep=1, lengths=lengths).equal(choose_blocks(query, key, keep=1, lengths=lengths))
+    assert choose_blocks(query, spoilt, keep=1, lengths=lengths).equal(
+        choose_blocks(query, key, keep=1, lengths=lengths)
+    )
 
 
-@pytest.mark.parametrize(("there", "listed"), [(0, [-1, -1]), (1, [0, -1]), (64, [0, -1]), (65, [0, 1]), (128, [0, 1])])
+@pytest.mark.parametrize(
+    ("there", "listed"), [(0, [-1, -1]), (1, [0, -1]), (64, [0, -1]), (65, [0, 1]), (128, [0, 1])]
+)
 def test_a_block_that_begins_where_the_keys_end_is_not_listed(there, listed):
     query, key = torch.randn(1, 1, 10, 8), torch.randn(1, 1, 128, 8)
     kept = choose_blocks(query, key, keep=2, lengths=torch.tensor([there], dtype=torch.int32))
@@ -353,17 +444,23 @@ def test_all_blocks_are_attention_to_all_and_fewer_cost_more(is_causal):
     assert found[1.0] < found[0.5] < found[0.25] < found[0.1]
     kept = choose_blocks(*walk[:2], density=1.0, is_causal=is_causal)
     torch.testing.assert_close(
-        attend_to_blocks(*walk, kept, is_causal=is_causal), F.scaled_dot_product_attention(*walk, is_causal=is_causal)
+        attend_to_blocks(*walk, kept, is_causal=is_causal),
+        F.scaled_dot_product_attention(*walk, is_causal=is_causal),
     )
 
 
 def test_full_lists_are_attended_to_as_lists_with_ends():
     query, key, value = (torch.randn(1, 2, 256, 16) for _ in range(3))
     lengths = torch.tensor([256], dtype=torch.int32)
-    for kept in (torch.tensor([0, 3]), torch.tensor([3, 0]), torch.tensor([0, 9])):  # of four blocks
+    for kept in (
+        torch.tensor([0, 3]),
+        torch.tensor([3, 0]),
+        torch.tensor([0, 9]),
+    ):  # of four blocks
         lists = kept.int().expand(1, 2, 4, 2)
         torch.testing.assert_close(
-            attend_to_blocks(query, key, value, lists), attend_to_blocks(query, key, value, lists, lengths=lengths)
+            attend_to_blocks(query, key, value, lists),
+            attend_to_blocks(query, key, value, lists, lengths=lengths),
         )
 
 
@@ -383,7 +480,10 @@ def test_its_gradient_can_be_traced(mode):
 
 
 def test_who_counts_around_a_counter_counts_once():
-    given = *(torch.randn(1, 2, 256, 16) for _ in range(3)), torch.zeros(1, 2, 4, 1, dtype=torch.int32)
+    given = (
+        *(torch.randn(1, 2, 256, 16) for _ in range(3)),
+        torch.zeros(1, 2, 4, 1, dtype=torch.int32),
+    )
     with counter() as outer:
         inner = arithmetic(attend_to_blocks, given)
     assert outer.get_total_flops() == inner == 4 * 2 * 256 * 64 * 16

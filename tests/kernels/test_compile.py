@@ -1,4 +1,6 @@
-"""Sources become machine code without a GPU: within their budgets, and kept where only their owner can touch them."""
+"""Sources become machine code without a GPU: within their budgets, and kept where only their owner
+can touch them.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,12 @@ def is_missing(door):
     return False
 
 
-needs_nvrtc = pytest.mark.skipif(is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed")
-needs_disassembler = pytest.mark.skipif(is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed")
+needs_nvrtc = pytest.mark.skipif(
+    is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed"
+)
+needs_disassembler = pytest.mark.skipif(
+    is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
+)
 BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
 SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
 
@@ -69,7 +75,9 @@ def test_no_kernel_spills(kernel, entry, architecture):
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_the_probes_compile_for_a_gpu_as_they_do_for_the_cpu(entry):
     source = (HERE / "probe.cu").read_text(encoding="utf-8")
-    made = compile.Program(source, headers_of(source), entry, ("-arch=sm_90a", *compile.FLAGS)).compiled()
+    made = compile.Program(
+        source, headers_of(source), entry, ("-arch=sm_90a", *compile.FLAGS)
+    ).compiled()
     assert resources_in(made.log, made.entry).spill_bytes == 0
 
 
@@ -78,7 +86,9 @@ def test_the_probes_compile_for_a_gpu_as_they_do_for_the_cpu(entry):
 @pytest.mark.parametrize(("kernel", "entry"), BUDGETED, ids=lambda one: one.replace(" ", ""))
 def test_every_kernel_keeps_its_budget(kernel, entry):
     if nvrtc.nvrtc().version != BUDGETED_BY:
-        pytest.skip(f"budgets are drawn for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}")
+        pytest.skip(
+            f"budgets are drawn for NVRTC {BUDGETED_BY}, and this is {nvrtc.nvrtc().version}"
+        )
     budget = KERNELS[kernel].budgets[entry]
     made = cubin_of(program(kernel, entry, "sm_90a"))
     assert made.resources.registers <= budget.registers
@@ -88,8 +98,13 @@ def test_every_kernel_keeps_its_budget(kernel, entry):
 @needs_nvrtc
 @needs_disassembler
 def test_the_intended_instructions_are_there():
-    found = instructions_of(cubin_of(program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")).path)
-    # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by fours; copies past the registers.
+    found = instructions_of(
+        cubin_of(
+            program("window_attention", "window_attention<bfloat16, 7, 32, 1, 0, 0>", "sm_90a")
+        ).path
+    )
+    # 7 tiles of keys and 4 × 4 tiles of values by two products each; keys, values and queries by
+    # fours; copies past the registers.
     assert found["HMMA"] == 7 * 2 + 4 * 4
     assert found["LDSM"] == 7 + 4 * 2 + 2
     assert found["LDGSTS"] == 2 * 3
@@ -123,7 +138,9 @@ def test_damaged_machine_code_is_said_and_made_again(own_cache, compilations, da
     elif damage == "gone":
         made.path.unlink()
     else:
-        note.write_text(made.model_copy(update={"path": made.path.with_name("other.cubin")}).model_dump_json())
+        note.write_text(
+            made.model_copy(update={"path": made.path.with_name("other.cubin")}).model_dump_json()
+        )
     with pytest.warns(UserWarning, match="is damaged .* compiled again"):
         assert cubin_of(program(*SMALL)) == made
     assert made.path.read_bytes() == whole
@@ -160,7 +177,9 @@ def test_a_full_disk_is_done_without(own_cache, monkeypatch):
 
 @needs_nvrtc
 def test_a_source_that_does_not_compile_says_the_first_error():
-    broken = compile.Program("template <int N> __global__ void f() { nonsense; }", {}, "f<1>", ("-arch=sm_80",))
+    broken = compile.Program(
+        "template <int N> __global__ void f() { nonsense; }", {}, "f<1>", ("-arch=sm_80",)
+    )
     with pytest.raises(KernelError, match=r"f<1> does not compile .*nonsense"):
         broken.compiled()
 
@@ -168,7 +187,14 @@ def test_a_source_that_does_not_compile_says_the_first_error():
 @needs_nvrtc
 @pytest.mark.parametrize(
     ("capability", "architecture"),
-    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100"), ((12, 0), "sm_120")],
+    [
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90a"),
+        ((10, 0), "sm_100"),
+        ((12, 0), "sm_120"),
+    ],
 )
 def test_each_device_has_its_architecture(capability, architecture):
     assert architecture_of(capability, nvrtc.nvrtc()) == architecture
@@ -182,9 +208,13 @@ def test_a_device_without_an_architecture_is_refused():
             return (80, 90, 100)
 
     assert architecture_of((8, 9), Known()) == "sm_80"
-    with pytest.raises(KernelError, match=r"need compute capability 8\.0 or later, and this GPU has 7\.5"):
+    with pytest.raises(
+        KernelError, match=r"need compute capability 8\.0 or later, and this GPU has 7\.5"
+    ):
         architecture_of((7, 5), Known())
-    with pytest.raises(KernelError, match=r"compiles up to sm_100, not for compute capability 12\.0"):
+    with pytest.raises(
+        KernelError, match=r"compiles up to sm_100, not for compute capability 12\.0"
+    ):
         architecture_of((12, 0), Known())
 
 
@@ -193,7 +223,12 @@ def test_a_change_of_a_header_is_another_program():
     assert list(one.headers) == ["activation.cuh", "common.cuh"]
     changed = one.headers | {"common.cuh": one.headers["common.cuh"] + "\n"}
     other = compile.Program(one.source, changed, one.entry, one.flags)
-    keys = {one.key("13.5"), other.key("13.5"), one.key("13.0"), program(*SMALL[:2], "sm_90a").key("13.5")}
+    keys = {
+        one.key("13.5"),
+        other.key("13.5"),
+        one.key("13.0"),
+        program(*SMALL[:2], "sm_90a").key("13.5"),
+    }
     assert len(keys) == 4
     assert headers_of("") == {}
 
@@ -205,17 +240,33 @@ def test_without_nvrtc_the_extra_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("version", "first"), [((12, 8), "nvidia-cuda-nvrtc-cu12"), ((13, 1), "nvidia-cuda-nvrtc"), (None, "nvidia-cuda-nvrtc")]
+    ("version", "first"),
+    [
+        ((12, 8), "nvidia-cuda-nvrtc-cu12"),
+        ((13, 1), "nvidia-cuda-nvrtc"),
+        (None, "nvidia-cuda-nvrtc"),
+    ],
 )
-def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(monkeypatch, tmp_path, version, first):
-    library = {name: tmp_path / name / "libnvrtc.so" for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")}
+def test_the_compiler_of_the_drivers_own_cuda_is_taken_before_another(
+    monkeypatch, tmp_path, version, first
+):
+    library = {
+        name: tmp_path / name / "libnvrtc.so"
+        for name in ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+    }
     for path in library.values():
         path.parent.mkdir()
         path.touch()
-    monkeypatch.setattr(nvrtc, "files", lambda name: [SimpleNamespace(name="libnvrtc.so", locate=lambda: library[name])])
+    monkeypatch.setattr(
+        nvrtc,
+        "files",
+        lambda name: [SimpleNamespace(name="libnvrtc.so", locate=lambda: library[name])],
+    )
     monkeypatch.setattr(driver, "cuda_version", lambda: version)
     found = list(islice(nvrtc._places(), 2))
-    assert found[0] == str(library[first]) and set(found) == {str(path) for path in library.values()}
+    assert found[0] == str(library[first]) and set(found) == {
+        str(path) for path in library.values()
+    }
 
 
 def test_without_nvrtc_the_extra_for_an_older_driver_is_named(monkeypatch):
@@ -225,7 +276,9 @@ def test_without_nvrtc_the_extra_for_an_older_driver_is_named(monkeypatch):
         nvrtc.nvrtc.__wrapped__()
 
 
-def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_folder(monkeypatch, tmp_path):
+def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_folder(
+    monkeypatch, tmp_path
+):
     for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"):
         (tmp_path / name).touch()
     loaded = []
@@ -234,7 +287,11 @@ def test_the_compilers_other_half_is_loaded_first_and_never_from_the_current_fol
     monkeypatch.chdir(tmp_path)
     nvrtc.load(tmp_path / "libnvrtc.so.13")
     nvrtc.load(nvrtc.Path("libnvrtc.so.13"))
-    assert loaded == [str(tmp_path / "libnvrtc-builtins.so.13.0"), str(tmp_path / "libnvrtc.so.13"), "libnvrtc.so.13"]
+    assert loaded == [
+        str(tmp_path / "libnvrtc-builtins.so.13.0"),
+        str(tmp_path / "libnvrtc.so.13"),
+        "libnvrtc.so.13",
+    ]
 
 
 def test_a_library_that_is_no_nvrtc_is_said(monkeypatch, tmp_path):

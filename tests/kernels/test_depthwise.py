@@ -23,7 +23,8 @@ from tests.support.kernel_checks import (
 )
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# Every side, stride and type, with each activation coming round; all combinations would take g++ a minute.
+# Every side, stride and type, with each activation coming round; all combinations would take g++ a
+# minute.
 CASES = [(kind, side, stride) for side in SIDES for stride in STRIDES for kind in TYPES]
 ACTIVATION_OF = {case: [*ACTIVATIONS][index % len(ACTIVATIONS)] for index, case in enumerate(CASES)}
 ENTRIES = tuple(
@@ -55,7 +56,9 @@ def inputs_of(
 
 def assert_exact(made, inputs):
     # Sums are kept in fp32 and rounded once at the end: half a unit of the last place.
-    torch.testing.assert_close(made.double(), exact(KERNEL, inputs), rtol=0.51 * torch.finfo(made.dtype).eps, atol=1e-4)
+    torch.testing.assert_close(
+        made.double(), exact(KERNEL, inputs), rtol=0.51 * torch.finfo(made.dtype).eps, atol=1e-4
+    )
 
 
 @needs_compiler
@@ -84,7 +87,9 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 @pytest.mark.parametrize(("side", "stride"), [(7, 1), (5, 2)])
 def test_every_tile_gives_the_same_answer(side, stride):
     torch.manual_seed(0)
-    inputs = inputs_of(side=side, stride=stride, channels=40, height=18, width=17, has_residual=True)
+    inputs = inputs_of(
+        side=side, stride=stride, channels=40, height=18, width=17, has_residual=True
+    )
     check_tiles(KERNEL, inputs, KERNEL.tiles, assert_exact)
 
 
@@ -109,9 +114,19 @@ def test_the_sanitizers_find_nothing(side, stride, check):
     [
         ("races", "__syncthreads();", "", "data race.*the.cu"),
         ("bounds", "if (left + o < out_width)", "", "heap-buffer-overflow.*the.cu"),
-        ("bounds", "has_channels = first_channel + chunk < channels", "has_channels = true", "heap-buffer-overflow"),
+        (
+            "bounds",
+            "has_channels = first_channel + chunk < channels",
+            "has_channels = true",
+            "heap-buffer-overflow",
+        ),
         ("none", "await_copies<0>();", "", "never waited for"),
-        ("none", "PITCH = CHANNELS + 2", "PITCH = CHANNELS + 4", "bytes of shared memory, the kernel takes"),
+        (
+            "none",
+            "PITCH = CHANNELS + 2",
+            "PITCH = CHANNELS + 4",
+            "bytes of shared memory, the kernel takes",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):

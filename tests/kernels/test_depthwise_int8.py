@@ -24,13 +24,30 @@ from tests.support.kernel_checks import (
     needs_compiler,
     planned,
 )
-from tests.support.kernel_steps import KINDS, OUTS, assert_equal, assert_rounded_once, columns, steps, zero_of
+from tests.support.kernel_steps import (
+    KINDS,
+    OUTS,
+    assert_equal,
+    assert_rounded_once,
+    columns,
+    steps,
+    zero_of,
+)
 
-# Every side and stride, with types and activations coming round: all combinations would take g++ minutes.
-_TURNS = [("uint8", "uint8"), ("int8", "int8"), ("uint8", "bfloat16"), ("int8", "float"), ("uint8", "float16")]
+# Every side and stride, with types and activations coming round: all combinations would take g++
+# minutes.
+_TURNS = [
+    ("uint8", "uint8"),
+    ("int8", "int8"),
+    ("uint8", "bfloat16"),
+    ("int8", "float"),
+    ("uint8", "float16"),
+]
 CASES = [
     (*_TURNS[index % len(_TURNS)], side, stride, [*ACTIVATIONS][index % len(ACTIVATIONS)])
-    for index, (side, stride, _) in enumerate((side, stride, turn) for turn in range(2) for side in SIDES for stride in STRIDES)
+    for index, (side, stride, _) in enumerate(
+        (side, stride, turn) for turn in range(2) for side in SIDES for stride in STRIDES
+    )
 ]
 
 
@@ -56,10 +73,22 @@ def inputs_of(
     zeros = (zero_of(kind), 7, 3) if zero else (0, 0, 0)
     inputs = (
         *(x, zeros[0], weight, scales, sums_of(weight) if zero else None, offset if bias else None),
-        *(None, 2.0**-6 if power else 0.013, zeros[1], 2.0**-4 if power else 0.0371, zeros[2], OUTS[out], activation),
+        *(
+            None,
+            2.0**-6 if power else 0.013,
+            zeros[1],
+            2.0**-4 if power else 0.0371,
+            zeros[2],
+            OUTS[out],
+            activation,
+        ),
         *(stride, side // 2 if padding is None else padding),
     )
-    return (*inputs[:6], steps(kind, *KERNEL.empty(*inputs).shape) if residual else None, *inputs[7:])
+    return (
+        *inputs[:6],
+        steps(kind, *KERNEL.empty(*inputs).shape) if residual else None,
+        *inputs[7:],
+    )
 
 
 def entries_of(cases):
@@ -89,11 +118,15 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
         residual=data.draw(st.booleans()),
         zero=data.draw(st.booleans()),
     )
-    assert_rounded_once(emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers)
+    assert_rounded_once(
+        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers
+    )
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", [case for case in CASES if case[1] in KINDS and case[4] in ("none", "relu", "relu6")])
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case[1] in KINDS and case[4] in ("none", "relu", "relu6")]
+)
 def test_where_fp32_rounds_nothing_every_step_is_torchs(case):
     for residual in (False, True):
         inputs = inputs_of(*case, power=True, residual=residual)
@@ -108,7 +141,9 @@ def test_each_tap_is_where_it_belongs(side, stride):
     x, *rest = inputs_of(*case, channels=16, zero=False, bias=False)
     weight = torch.zeros(16, 1, side, side, dtype=torch.int8)
     for channel in range(16):
-        weight[channel, 0, (3 * channel) % side, (5 * channel + channel // side) % side] = 1 + channel
+        weight[channel, 0, (3 * channel) % side, (5 * channel + channel // side) % side] = (
+            1 + channel
+        )
     inputs = (x, rest[0], weight, torch.full((16,), 2.0**-6), *rest[3:])
     assert_rounded_once(emulated(KERNEL, ENTRIES, inputs), inputs, numbers)
 
@@ -125,12 +160,32 @@ def test_the_sanitizers_find_nothing(side, stride, check):
     ("check", "text", "planted", "words"),
     [
         ("races", "__syncthreads();", "", "data race.*the.cu"),
-        ("races", "i / 4 * D::FOUR + i % 4 * 16);", "i / 4 * D::FOUR + (i + 1) % 4 * 16);", "data race.*the.cu"),
+        (
+            "races",
+            "i / 4 * D::FOUR + i % 4 * 16);",
+            "i / 4 * D::FOUR + (i + 1) % 4 * 16);",
+            "data race.*the.cu",
+        ),
         ("bounds", "if (left + o < out_width)", "", "heap-buffer-overflow.*the.cu"),
-        ("bounds", "has_row = first_channel + chunk < channels &&", "has_row =", "heap-buffer-overflow"),
-        ("bounds", "if (channel < channels && tap + b < KERNEL)", "if (tap + b < KERNEL)", "heap-buffer-overflow"),
+        (
+            "bounds",
+            "has_row = first_channel + chunk < channels &&",
+            "has_row =",
+            "heap-buffer-overflow",
+        ),
+        (
+            "bounds",
+            "if (channel < channels && tap + b < KERNEL)",
+            "if (tap + b < KERNEL)",
+            "heap-buffer-overflow",
+        ),
         ("none", "await_copies<0>();", "", "never waited for"),
-        ("none", "TAPS = (KERNEL + 3) / 4;", "TAPS = (KERNEL + 7) / 4;", "bytes of shared memory, the kernel takes"),
+        (
+            "none",
+            "TAPS = (KERNEL + 3) / 4;",
+            "TAPS = (KERNEL + 7) / 4;",
+            "bytes of shared memory, the kernel takes",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
@@ -174,7 +229,9 @@ def test_permuted_and_misaligned_images_are_taken_and_sums_are_added_up_where_no
     assert misaligned.data_ptr() % 16 == 3
     with emulator_for_cpu(KERNEL, ENTRIES) as ran:
         for image in (x, channels_last, misaligned, x.transpose(2, 3).contiguous().transpose(2, 3)):
-            made = convolve_depthwise_int8(image, weight, scales, bias, zero=zero, into=Steps(0.0371, 3))
+            made = convolve_depthwise_int8(
+                image, weight, scales, bias, zero=zero, into=Steps(0.0371, 3)
+            )
             assert_rounded_once(made, inputs, numbers)
             assert made.is_contiguous(memory_format=torch.channels_last)
     assert len(ran) == 4
@@ -188,7 +245,10 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
     ]:
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
-        with emulator_for_cpu(KERNEL, ENTRIES), pytest.warns(UserWarning, match="depthwise_int8 runs in torch") as said:
+        with (
+            emulator_for_cpu(KERNEL, ENTRIES),
+            pytest.warns(UserWarning, match="depthwise_int8 runs in torch") as said,
+        ):
             twice = [torch.ops.paifuser.depthwise_int8(*inputs) for _ in range(2)]
         assert len(said) == 1 and twice[0].equal(twice[1])
         assert_rounded_once(twice[0], inputs, numbers)
@@ -201,7 +261,11 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
         (0, torch.zeros(1, 80, 9, 9), "not torch.float32 and torch.int8"),
         (2, torch.zeros(80, 1, 3, 5, dtype=torch.int8), "a square weight for each of 80 channels"),
         (3, torch.ones(8), "scales for each of 80 channels"),
-        (6, torch.zeros(1, 80, 4, 4, dtype=torch.uint8), r"a residual of \(1, 80, 11, 13\) in torch.uint8"),
+        (
+            6,
+            torch.zeros(1, 80, 4, 4, dtype=torch.uint8),
+            r"a residual of \(1, 80, 11, 13\) in torch.uint8",
+        ),
         (13, 0, "a stride from 1"),
     ],
 )

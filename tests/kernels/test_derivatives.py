@@ -1,4 +1,6 @@
-"""Operators are differentiated twice as the composition is: by torch's numerical check, and in the curvature passes."""
+"""Operators are differentiated twice as the composition is: by torch's numerical check, and in the
+curvature passes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from paifuser_lab.kernels import KERNELS, attend_to_blocks, attend_windows, choose_blocks, convolve_depthwise, project
+from paifuser_lab.kernels import (
+    KERNELS,
+    attend_to_blocks,
+    attend_windows,
+    choose_blocks,
+    convolve_depthwise,
+    project,
+)
 from paifuser_lab.kernels.activation import ACTIVATIONS
 from paifuser_lab.saliency.curvature import slope
 from paifuser_lab.saliency.data import batches_of
@@ -29,14 +38,36 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 CASES = {
     "block_sparse_attention": [
-        (drawn(1, 1, 70, 2), drawn(1, 1, 80, 2, seed=1), drawn(1, 1, 80, 2, seed=2), LISTED, lengths, is_causal, 0.7)
+        (
+            drawn(1, 1, 70, 2),
+            drawn(1, 1, 80, 2, seed=1),
+            drawn(1, 1, 80, 2, seed=2),
+            LISTED,
+            lengths,
+            is_causal,
+            0.7,
+        )
         for lengths, is_causal in ((None, False), (torch.tensor([66], dtype=torch.int32), True))
     ],
     "depthwise": [
-        (drawn(1, 2, 4, 4), drawn(2, 1, 3, 3), drawn(2), drawn(1, 2, 4, 4, seed=1), 1, 1, activation) for activation in SMOOTH
+        (
+            drawn(1, 2, 4, 4),
+            drawn(2, 1, 3, 3),
+            drawn(2),
+            drawn(1, 2, 4, 4, seed=1),
+            1,
+            1,
+            activation,
+        )
+        for activation in SMOOTH
     ],
-    "pointwise": [(drawn(2, 3), drawn(4, 3), drawn(4), drawn(2, 4, seed=1), activation) for activation in SMOOTH],
-    "window_attention": [(drawn(1, 4, 4, 3, 1, 2), drawn(1, 9), 2, shift, 0.7) for shift in ((0, 0), (1, 1))],
+    "pointwise": [
+        (drawn(2, 3), drawn(4, 3), drawn(4), drawn(2, 4, seed=1), activation)
+        for activation in SMOOTH
+    ],
+    "window_attention": [
+        (drawn(1, 4, 4, 3, 1, 2), drawn(1, 9), 2, shift, 0.7) for shift in ((0, 0), (1, 1))
+    ],
 }
 TWICE = [(name, case) for name, cases in CASES.items() for case in range(len(cases))]
 
@@ -54,7 +85,12 @@ def of_leaves(run, inputs):
 
     def call(*leaves):
         given = iter(leaves)
-        return run(*(next(given) if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs))
+        return run(
+            *(
+                next(given) if isinstance(one, Tensor) and one.is_floating_point() else one
+                for one in inputs
+            )
+        )
 
     return call
 
@@ -63,14 +99,18 @@ def of_leaves(run, inputs):
 def test_an_operator_is_differentiable_twice_by_torch_s_numerical_check(name, case):
     inputs = CASES[name][case]
     leaves = [one.clone().requires_grad_() for one in leaves_of(inputs)]
-    assert torch.autograd.gradgradcheck(of_leaves(getattr(torch.ops.paifuser, name), inputs), leaves, fast_mode=True)
+    assert torch.autograd.gradgradcheck(
+        of_leaves(getattr(torch.ops.paifuser, name), inputs), leaves, fast_mode=True
+    )
 
 
 def products(run, inputs, seed=5) -> tuple[Tensor, ...]:
     """A gradient, differentiated again along a drawn direction."""
     leaves = [one.clone().requires_grad_() for one in leaves_of(inputs)]
     made = of_leaves(run, inputs)(*leaves)
-    first = torch.autograd.grad((made * drawn(*made.shape, seed=seed)).sin().sum(), leaves, create_graph=True)
+    first = torch.autograd.grad(
+        (made * drawn(*made.shape, seed=seed)).sin().sum(), leaves, create_graph=True
+    )
     mixed = sum((one * drawn(*one.shape, seed=seed)).sum() for one in first)
     return torch.autograd.grad(mixed, leaves, allow_unused=True, materialize_grads=True)
 
@@ -80,7 +120,9 @@ def test_second_derivatives_are_those_of_the_composition(name, case):
     inputs = CASES[name][case]
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         expected = products(KERNELS[name].compose, inputs)
-    for one, other in zip(products(getattr(torch.ops.paifuser, name), inputs), expected, strict=True):
+    for one, other in zip(
+        products(getattr(torch.ops.paifuser, name), inputs), expected, strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -100,7 +142,9 @@ def test_a_gradient_kept_with_its_graph_is_not_a_constant():
     plain = torch.autograd.grad((x + F.scaled_dot_product_attention(x, x, x)).square().sum(), x)[0]
     torch.testing.assert_close(first, plain)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        other = torch.autograd.grad((x + F.scaled_dot_product_attention(x, x, x)).square().sum(), x, create_graph=True)[0]
+        other = torch.autograd.grad(
+            (x + F.scaled_dot_product_attention(x, x, x)).square().sum(), x, create_graph=True
+        )[0]
     found, expected = (torch.autograd.grad(one.square().sum(), x)[0] for one in (first, other))
     torch.testing.assert_close(found, expected)
 
@@ -108,7 +152,8 @@ def test_a_gradient_kept_with_its_graph_is_not_a_constant():
 def test_an_input_that_was_computed_from_another_is_not_counted_twice():
     x = drawn(3, 3).requires_grad_()
     found, expected = (
-        torch.autograd.grad(run(x, x.sin()).square().sum(), x, create_graph=True)[0] for run in (project, F.linear)
+        torch.autograd.grad(run(x, x.sin()).square().sum(), x, create_graph=True)[0]
+        for run in (project, F.linear)
     )
     torch.testing.assert_close(found, expected)
     found, expected = (torch.autograd.grad(one.square().sum(), x)[0] for one in (found, expected))
@@ -139,7 +184,9 @@ class Mixed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.run("depthwise", x, self.depthwise.weight, self.depthwise.bias, x, 1, 1, "silu")
         tokens = x.permute(0, 2, 3, 1)
-        qkv = self.run("pointwise", tokens, self.up.weight, self.up.bias, None, "gelu").reshape(*tokens.shape[:3], 3, 1, 4)
+        qkv = self.run("pointwise", tokens, self.up.weight, self.up.bias, None, "gelu").reshape(
+            *tokens.shape[:3], 3, 1, 4
+        )
         tokens = tokens + self.run("window_attention", qkv, self.bias, 4, (2, 2), 0.5)
         flat = tokens.reshape(len(x), 1, -1, 4)
         kept = self.kept.expand(len(x), -1, -1, -1).contiguous()
@@ -153,7 +200,9 @@ def curvature_of(is_composed: bool) -> dict[str, Tensor]:
     model = Mixed(is_composed).double()
     data = [(drawn(2, 4, 8, 8), torch.tensor([0, 2]))]
     work = Workload(model, data[0][0], name="mixed", loss=F.cross_entropy, train=data)
-    subject = Subject(work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0))
+    subject = Subject(
+        work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0)
+    )
     with twice_differentiable(model):
         subject.watch()
         seen = slope(subject, subject.batches[0], subject.layers)
@@ -173,5 +222,9 @@ def test_the_curvature_passes_over_a_model_of_operators_equal_those_over_the_com
 def test_windows_and_images_are_differentiable_twice_through_their_own_functions():
     qkv, bias = drawn(1, 2, 2, 3, 1, 2).requires_grad_(), drawn(1, 9).requires_grad_()
     x, weight = drawn(1, 1, 3, 3).requires_grad_(), drawn(1, 1, 3, 3).requires_grad_()
-    assert torch.autograd.gradgradcheck(lambda *given: attend_windows(*given, window=2), (qkv, bias), fast_mode=True)
-    assert torch.autograd.gradgradcheck(lambda *given: convolve_depthwise(*given), (x, weight), fast_mode=True)
+    assert torch.autograd.gradgradcheck(
+        lambda *given: attend_windows(*given, window=2), (qkv, bias), fast_mode=True
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda *given: convolve_depthwise(*given), (x, weight), fast_mode=True
+    )

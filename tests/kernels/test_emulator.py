@@ -1,4 +1,6 @@
-"""The emulator that stands in for a GPU: its words mean what PTX says, and it stops what a GPU would hang on or corrupt."""
+"""The emulator that stands in for a GPU: its words mean what PTX says, and it stops what a GPU
+would hang on or corrupt.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ HEAD = '#include "common.cuh"\n'
 
 
 def run(
-    source: str, *arguments: torch.Tensor, block: int = 32, shared_bytes: int = 0, check: str = "none", order: int = 0
+    source: str,
+    *arguments: torch.Tensor,
+    block: int = 32,
+    shared_bytes: int = 0,
+    check: str = "none",
+    order: int = 0,
 ) -> None:
     launch = Launch("made_up", "kernel<0>", (1, 1, 1), (block, 1, 1), shared_bytes, arguments)
     built(HEAD + "template <int> " + source, ("kernel<0>",), check, order)(launch)
@@ -36,7 +43,10 @@ def test_the_words_mean_what_ptx_says(check, order):
             "comes to __ballot_sync .* its warp waits at __syncwarp",
         ),
         ("__shfl_sync(0xffu, 1, 9);", "not in its own mask|which is not in the mask"),
-        ("if (threadIdx.x < 8) __shfl_sync(0xffu, 1, 9, 32);", "reads lane 9, which is not in the mask"),
+        (
+            "if (threadIdx.x < 8) __shfl_sync(0xffu, 1, 9, 32);",
+            "reads lane 9, which is not in the mask",
+        ),
         ("copy_async(out + 1, out, true);", "not a multiple of 16 bytes"),
         ("*reinterpret_cast<volatile int*>(16) = 1;", "ended with signal 11"),
     ],
@@ -50,7 +60,9 @@ def test_shared_memory_is_not_a_number_until_it_is_written():
     out = torch.zeros(32)
     source = """struct Tile { float x[32]; };
     template <int> __global__ void kernel(float* out) { SHARED(Tile, tile); out[threadIdx.x] = tile.x[threadIdx.x]; }"""
-    built(HEAD + source, ("kernel<0>",))(Launch("made_up", "kernel<0>", (1, 1, 1), (32, 1, 1), 128, (out,)))
+    built(HEAD + source, ("kernel<0>",))(
+        Launch("made_up", "kernel<0>", (1, 1, 1), (32, 1, 1), 128, (out,))
+    )
     assert out.isnan().all()
 
 
@@ -65,7 +77,9 @@ def test_a_warp_orders_memory_by_its_barrier_alone():
     launch = Launch("made_up", "kernel<0>", (1, 1, 1), (32, 1, 1), 128, (torch.zeros(32),))
     built(HEAD + exchange.format(between="__syncwarp();"), ("kernel<0>",), "races")(launch)
     with pytest.raises(EmulationError, match="data race"):
-        built(HEAD + exchange.format(between="__ballot_sync(~0u, 1);"), ("kernel<0>",), "races")(launch)
+        built(HEAD + exchange.format(between="__ballot_sync(~0u, 1);"), ("kernel<0>",), "races")(
+            launch
+        )
 
 
 def test_a_write_behind_shared_memory_is_caught():

@@ -1,4 +1,6 @@
-"""The same kernels on a GPU: words against PTX's tables, numbers against float64, streams, graphs, and a full graph compiled."""
+"""The same kernels on a GPU: words against PTX's tables, numbers against float64, streams, graphs,
+and a full graph compiled.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from paifuser_lab.kernels import KERNELS, attend_to_blocks, choose_blocks, compile, depthwise_int8, pointwise_int8
+from paifuser_lab.kernels import (
+    KERNELS,
+    attend_to_blocks,
+    choose_blocks,
+    compile,
+    depthwise_int8,
+    pointwise_int8,
+)
 from paifuser_lab.kernels.cupy_runner import CupyRunner
 from tests.kernels.test_block_sparse_attention import assert_exact as assert_exact_lists
 from tests.kernels.test_block_sparse_attention import inputs_of as lists
@@ -29,7 +38,10 @@ from tests.support.kernel_checks import exact
 from tests.support.kernel_probes import CHECKS, launched
 from tests.support.kernel_steps import assert_rounded_once
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+]
 
 
 def moved(inputs):
@@ -47,7 +59,11 @@ def answered(name, inputs):
 def probe(monkeypatch):
     """A runner that finds the probes where the emulator keeps them."""
     shipped = compile.asset
-    monkeypatch.setattr(compile, "asset", lambda name: HERE / "probe.cu" if name == "kernels/probe.cu" else shipped(name))
+    monkeypatch.setattr(
+        compile,
+        "asset",
+        lambda name: HERE / "probe.cu" if name == "kernels/probe.cu" else shipped(name),
+    )
     return CupyRunner()
 
 
@@ -61,10 +77,21 @@ def test_the_words_mean_what_ptx_says(check, probe):
 @pytest.mark.parametrize("shift", [(0, 0), (3, 3), (0, 5)])
 def test_window_attention_equals_float64(entry, shift):
     kind, window, size, *_ = entry.partition("<")[2].rstrip(">").split(", ")
-    inputs = windows(TYPES[kind], window=int(window), size=int(size), batch=2, down=3, across=2, heads=3, shift=shift)
+    inputs = windows(
+        TYPES[kind],
+        window=int(window),
+        size=int(size),
+        batch=2,
+        down=3,
+        across=2,
+        heads=3,
+        shift=shift,
+    )
     allowed = 1.1 * torch.finfo(TYPES[kind]).eps * inputs[0][..., 2, :, :].abs().max().item()
     expected = exact(KERNELS["window_attention"], inputs)
-    torch.testing.assert_close(answered("window_attention", inputs).double(), expected, rtol=0, atol=allowed)
+    torch.testing.assert_close(
+        answered("window_attention", inputs).double(), expected, rtol=0, atol=allowed
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -78,7 +105,9 @@ def test_depthwise_equals_float64(case, has_residual):
 @pytest.mark.parametrize("depth", [24, 64, 520])
 def test_pointwise_equals_float64(case, depth):
     kind, wide, activation = case
-    inputs = rows(kind, activation, rows=(5, 201), depth=depth, columns=wide + (8 if wide == 128 else -8))
+    inputs = rows(
+        kind, activation, rows=(5, 201), depth=depth, columns=wide + (8 if wide == 128 else -8)
+    )
     assert_exact_rows(answered("pointwise", inputs), inputs)
 
 
@@ -103,16 +132,34 @@ def test_pointwise_int8_rounds_the_exact_sums(case, depth):
 @pytest.mark.parametrize("lengths", [None, [600, 333]])
 def test_block_sparse_attention_equals_float64(kind, size, is_causal, lengths):
     inputs = lists(
-        kind, size, batch=2, heads=3, queries=650, keys=650, most=6, ends=(2, 6, 0), is_causal=is_causal, lengths=lengths
+        kind,
+        size,
+        batch=2,
+        heads=3,
+        queries=650,
+        keys=650,
+        most=6,
+        ends=(2, 6, 0),
+        is_causal=is_causal,
+        lengths=lengths,
     )
     assert_exact_lists(answered("block_sparse_attention", inputs), inputs)
 
 
 CUT = {
     "window_attention": (partial(windows, batch=2, down=3, heads=3), assert_exact_windows),
-    "depthwise": (partial(images, side=7, batch=3, channels=136, height=29, width=17, has_residual=True), assert_exact),
-    "pointwise": (partial(rows, activation="relu", rows=(5, 201), depth=200, columns=264), assert_exact_rows),
-    "block_sparse_attention": (partial(lists, queries=650, keys=650, most=6, ends=(2, 6, 0), is_causal=True), assert_exact_lists),
+    "depthwise": (
+        partial(images, side=7, batch=3, channels=136, height=29, width=17, has_residual=True),
+        assert_exact,
+    ),
+    "pointwise": (
+        partial(rows, activation="relu", rows=(5, 201), depth=200, columns=264),
+        assert_exact_rows,
+    ),
+    "block_sparse_attention": (
+        partial(lists, queries=650, keys=650, most=6, ends=(2, 6, 0), is_causal=True),
+        assert_exact_lists,
+    ),
 }
 
 
@@ -130,7 +177,9 @@ def test_choosing_blocks_waits_for_nothing():
     query, key = torch.randn(2, 1, 2, 512, 64, device="cuda").bfloat16()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        attend_to_blocks(query, key, key, choose_blocks(query, key, density=0.25, is_causal=True), is_causal=True)
+        attend_to_blocks(
+            query, key, key, choose_blocks(query, key, density=0.25, is_causal=True), is_causal=True
+        )
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

@@ -1,4 +1,6 @@
-"""What stands between an operator and a GPU: the fallback that is said once, and CuPy's half, driven with a stand-in for CuPy."""
+"""What stands between an operator and a GPU: the fallback that is said once, and CuPy's half,
+driven with a stand-in for CuPy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from paifuser_lab.errors import KernelError
-from paifuser_lab.kernels import KERNELS, attend_windows, convolve_depthwise, cupy_runner, driver, launch, operators
+from paifuser_lab.kernels import (
+    KERNELS,
+    attend_windows,
+    convolve_depthwise,
+    cupy_runner,
+    driver,
+    launch,
+    operators,
+)
 from paifuser_lab.kernels.cubins import Cubin
 from paifuser_lab.kernels.cupy_runner import CupyRunner
 from paifuser_lab.kernels.launch import DeclinedError, Launch, run_by
@@ -45,7 +55,9 @@ def depthwise():
 
 def test_a_kernel_that_cannot_run_is_said_once_and_torch_answers():
     with run_by(refuse("there is no driver."), "cpu"):
-        with pytest.warns(UserWarning, match="depthwise runs in torch, not in its CUDA kernel: there is no driver"):
+        with pytest.warns(
+            UserWarning, match="depthwise runs in torch, not in its CUDA kernel: there is no driver"
+        ):
             made, expected = depthwise()
         assert made.equal(expected)
         depthwise()  # a second warning would be an error
@@ -112,7 +124,17 @@ class FakeCupy:
             max_dynamic_shared_size_bytes = None
 
             def __call__(self, grid, block, arguments, *, shared_mem):
-                log.append(("launch", name, grid, block, arguments, shared_mem, self.max_dynamic_shared_size_bytes))
+                log.append(
+                    (
+                        "launch",
+                        name,
+                        grid,
+                        block,
+                        arguments,
+                        shared_mem,
+                        self.max_dynamic_shared_size_bytes,
+                    )
+                )
 
         return Function()
 
@@ -130,7 +152,9 @@ def cupy(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(cupy_runner, "nvrtc", lambda: None)
-    monkeypatch.setattr(cupy_runner, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}")
+    monkeypatch.setattr(
+        cupy_runner, "architecture_of", lambda capability, _: f"sm_{capability[0]}{capability[1]}"
+    )
     monkeypatch.setattr(cupy_runner, "cubin_of", lambda _: made)
     monkeypatch.setattr(cupy_runner, "program", lambda *parts: fake.log.append(("compile", *parts)))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
@@ -142,7 +166,14 @@ def cupy(monkeypatch):
 
 def launched(shared_bytes=100):
     tensor = torch.zeros(4)
-    made = Launch("k", "k<1>", (2, 1, 1), (32, 1, 1), shared_bytes, (tensor, None, np.int32(3), np.float32(0.5)))
+    made = Launch(
+        "k",
+        "k<1>",
+        (2, 1, 1),
+        (32, 1, 1),
+        shared_bytes,
+        (tensor, None, np.int32(3), np.float32(0.5)),
+    )
     return tensor, made
 
 
@@ -153,7 +184,15 @@ def test_cupy_gets_addresses_scalars_of_their_width_and_torchs_stream(cupy):
     run(made)
     device = tensor.device.index
     load = [("compile", "k", "k<1>", "sm_86"), ("device", device), ("load", "x.cubin")]
-    call = ("launch", "_Z1k", (2, 1, 1), (32, 1, 1), (tensor.data_ptr(), 0, np.int32(3), np.float32(0.5)), 100, None)
+    call = (
+        "launch",
+        "_Z1k",
+        (2, 1, 1),
+        (32, 1, 1),
+        (tensor.data_ptr(), 0, np.int32(3), np.float32(0.5)),
+        100,
+        None,
+    )
     each = [("stream", f"torch's stream of {device}"), ("device", device), call]
     assert [entry for entry in cupy.log if entry[0] in ("compile", "load")] == [load[0], load[2]]
     assert [entry for entry in cupy.log if entry[0] == "launch"] == [call, call]
@@ -198,29 +237,42 @@ def test_tensors_of_several_devices_are_refused_by_the_names_of_the_arguments():
     with FakeTensorMode(), pytest.raises(KernelError) as refused:
         torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cpu"))
     assert str(refused.value) == (
-        "pointwise takes all its tensors on one device, not x and weight on cuda:0, bias on cpu; move them to one with .to(device)."
+        "pointwise takes all its tensors on one device, not x and weight on cuda:0, bias on cpu; "
+        "move them to one with .to(device)."
     )
     inputs = (on("meta", 1, 1, 64, 64), on("cpu", 1, 1, 64, 64), on("meta", 1, 1, 64, 64))
     with pytest.raises(KernelError, match="query, value and kept on meta, key on cpu"):
-        torch.ops.paifuser.block_sparse_attention(*inputs, on("meta", 1, 1, 1, 1, dtype=torch.int32), None, False, 1.0)
+        torch.ops.paifuser.block_sparse_attention(
+            *inputs, on("meta", 1, 1, 1, 1, dtype=torch.int32), None, False, 1.0
+        )
 
 
 def test_two_gpus_are_two_devices():
-    with FakeTensorMode(), pytest.raises(KernelError, match="x and weight on cuda:0, bias on cuda:1"):
+    with (
+        FakeTensorMode(),
+        pytest.raises(KernelError, match="x and weight on cuda:0, bias on cuda:1"),
+    ):
         torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:1"))
     with FakeTensorMode():
-        assert torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:0")).device == torch.device("cuda:0")
+        assert torch.ops.paifuser.pointwise(*rows_with_a_bias_on("cuda:0")).device == torch.device(
+            "cuda:0"
+        )
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_no_kernel_is_handed_an_address_of_another_device(name, monkeypatch):
-    """What runs a kernel asks for the devices before anything else, whichever argument is elsewhere."""
+    """What runs a kernel asks for the devices before anything else, whichever argument is
+    elsewhere.
+    """
     monkeypatch.setattr(operators, "runner_of", lambda device: pytest.fail("it was to run"))
     arguments = getattr(torch.ops.paifuser, name).default._schema.arguments
     places = [place for place, one in enumerate(arguments) if "Tensor" in str(one.type)]
     run = operators._implementation(KERNELS[name])
     for elsewhere in places:
-        inputs = [on("meta" if place == elsewhere else "cpu", 2) if place in places else 0 for place in range(len(arguments))]
+        inputs = [
+            on("meta" if place == elsewhere else "cpu", 2) if place in places else 0
+            for place in range(len(arguments))
+        ]
         with pytest.raises(KernelError, match=f"{arguments[elsewhere].name} on meta"):
             run(*inputs)
 
@@ -237,7 +289,10 @@ def test_a_launch_that_fails_is_said_once_and_torch_answers(cupy, kind):
     package, name = kind.split(".")
     fails_to_launch(cupy, getattr(getattr(cupy.cuda, package), name))
     with run_by(CupyRunner(), "cpu"):
-        with pytest.warns(UserWarning, match=r"depthwise runs in torch.*does not launch \(CUDA_ERROR_INVALID_VALUE"):
+        with pytest.warns(
+            UserWarning,
+            match=r"depthwise runs in torch.*does not launch \(CUDA_ERROR_INVALID_VALUE",
+        ):
             made, expected = depthwise()
         assert made.equal(expected)
         made, expected = depthwise()  # a second warning would be an error
@@ -260,7 +315,9 @@ def test_whether_a_graph_is_captured_is_asked_of_the_launchs_own_device(cupy, mo
         inside.pop()
 
     monkeypatch.setattr(torch.cuda, "device", device)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(asked.append(list(inside))))
+    monkeypatch.setattr(
+        torch.cuda, "is_current_stream_capturing", lambda: bool(asked.append(list(inside)))
+    )
     made = launched()[1]
     monkeypatch.setattr(Launch, "device", property(lambda self: torch.device("cuda", 1)))
     CupyRunner()(made)
@@ -269,7 +326,11 @@ def test_whether_a_graph_is_captured_is_asked_of_the_launchs_own_device(cupy, mo
 
 @pytest.mark.parametrize(
     ("version", "package", "extra"),
-    [((13, 0), "cupy-cuda13x", "gpu"), ((12, 4), "cupy-cuda12x", "gpu12"), (None, "cupy-cuda13x", "gpu")],
+    [
+        ((13, 0), "cupy-cuda13x", "gpu"),
+        ((12, 4), "cupy-cuda12x", "gpu12"),
+        (None, "cupy-cuda13x", "gpu"),
+    ],
 )
 def test_without_cupy_the_extra_for_the_driver_is_named(cupy, monkeypatch, version, package, extra):
     monkeypatch.setitem(sys.modules, "cupy", None)
@@ -281,7 +342,9 @@ def test_without_cupy_the_extra_for_the_driver_is_named(cupy, monkeypatch, versi
 def test_a_driver_older_than_any_cupy_is_said(cupy, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.setattr(driver, "cuda_version", lambda: (11, 4))
-    with pytest.raises(KernelError, match=r"driver .* CUDA 11\.4, .* 12 or later; update the driver"):
+    with pytest.raises(
+        KernelError, match=r"driver .* CUDA 11\.4, .* 12 or later; update the driver"
+    ):
         CupyRunner()(launched()[1])
 
 
@@ -297,7 +360,8 @@ class Driver:
 
 
 @pytest.mark.parametrize(
-    ("library", "version"), [(Driver(12080), (12, 8)), (Driver(13000), (13, 0)), (Driver(0, code=34), None), (None, None)]
+    ("library", "version"),
+    [(Driver(12080), (12, 8)), (Driver(13000), (13, 0)), (Driver(0, code=34), None), (None, None)],
 )
 def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version):
     def load(name):
@@ -310,7 +374,9 @@ def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version)
 
 
 def extras_of(tmp_path, answer):
-    """The extras that the Makefile asks pip for where `nvidia-smi` answers so; None where there is none."""
+    """The extras that the Makefile asks pip for where `nvidia-smi` answers so; None where there is
+    none.
+    """
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("sh", "cat", "cksum", "cut", "head", "grep", "test", "python3", "echo"):
@@ -318,8 +384,16 @@ def extras_of(tmp_path, answer):
     if answer is not None:
         (tools / "nvidia-smi").write_text(f"#!/bin/sh\necho '{answer}'\n")
         (tools / "nvidia-smi").chmod(0o755)
-    command = [shutil.which("make"), "--dry-run", "--no-print-directory", f"VENV={tmp_path / 'venv'}", "install"]
-    told = subprocess.run(command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True).stdout
+    command = [
+        shutil.which("make"),
+        "--dry-run",
+        "--no-print-directory",
+        f"VENV={tmp_path / 'venv'}",
+        "install",
+    ]
+    told = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True
+    ).stdout
     return re.search(r"--editable '\.\[(.*)\]'", told)[1].split(",")
 
 
@@ -335,10 +409,14 @@ def extras_of(tmp_path, answer):
     ],
 )
 def test_make_installs_the_extra_for_the_driver(tmp_path, answer, extra):
-    assert [one for one in extras_of(tmp_path, answer) if one.startswith("gpu")] == ([extra] if extra else [])
+    assert [one for one in extras_of(tmp_path, answer) if one.startswith("gpu")] == (
+        [extra] if extra else []
+    )
 
 
 def test_every_extra_for_a_gpu_is_one_of_the_project():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
     for cupy in driver.PACKAGES.values():
         assert any(one.startswith(cupy.package) for one in extras[cupy.extra])

@@ -29,11 +29,26 @@ from tests.support.kernel_checks import (
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # Each width and activation, the types taking turns.
-CASES = [([*TYPES][(index + wide // 64) % 2], wide, one) for index, one in enumerate(ACTIVATIONS) for wide in (64, 128)]
-ENTRIES = tuple(f"pointwise<{kind}, {one.upper()}, 128, {wide}, 32, 3, 4, 2>" for kind, wide, one in CASES)
+CASES = [
+    ([*TYPES][(index + wide // 64) % 2], wide, one)
+    for index, one in enumerate(ACTIVATIONS)
+    for wide in (64, 128)
+]
+ENTRIES = tuple(
+    f"pointwise<{kind}, {one.upper()}, 128, {wide}, 32, 3, 4, 2>" for kind, wide, one in CASES
+)
 
 
-def inputs_of(kind="bfloat16", activation="none", *, rows=(150,), depth=72, columns=72, has_bias=True, has_residual=True):
+def inputs_of(
+    kind="bfloat16",
+    activation="none",
+    *,
+    rows=(150,),
+    depth=72,
+    columns=72,
+    has_bias=True,
+    has_residual=True,
+):
     x = torch.randn(*rows, depth).to(TYPES[kind])
     weight = (torch.randn(columns, depth) / depth**0.5).to(TYPES[kind])
     bias = torch.randn(columns).to(TYPES[kind]) if has_bias else None
@@ -43,7 +58,9 @@ def inputs_of(kind="bfloat16", activation="none", *, rows=(150,), depth=72, colu
 
 def assert_exact(made, inputs):
     # Sums are kept in fp32 and rounded once at the end: half a unit of the last place.
-    torch.testing.assert_close(made.double(), exact(KERNEL, inputs), rtol=0.51 * torch.finfo(made.dtype).eps, atol=1e-4)
+    torch.testing.assert_close(
+        made.double(), exact(KERNEL, inputs), rtol=0.51 * torch.finfo(made.dtype).eps, atol=1e-4
+    )
 
 
 @needs_compiler
@@ -68,7 +85,12 @@ def test_the_kernel_equals_float64_at_every_shape(data):
 def test_every_tile_gives_the_same_answer(rows):
     torch.manual_seed(0)
     tiles = [tile for tile in KERNEL.tiles if tile["rows"] == rows]
-    check_tiles(KERNEL, inputs_of(activation="relu", rows=(70,), depth=104, columns=136), tiles, assert_exact)
+    check_tiles(
+        KERNEL,
+        inputs_of(activation="relu", rows=(70,), depth=104, columns=136),
+        tiles,
+        assert_exact,
+    )
 
 
 @needs_compiler
@@ -79,7 +101,9 @@ def test_the_sanitizers_find_nothing(check):
 
 @needs_compiler
 @pytest.mark.parametrize("check", ["races", "bounds"])
-@pytest.mark.parametrize("sizes", [(256, 64, 32, 2, 2, 2), (64, 128, 64, 3, 2, 2), (128, 256, 32, 4, 4, 1)])
+@pytest.mark.parametrize(
+    "sizes", [(256, 64, 32, 2, 2, 2), (64, 128, 64, 3, 2, 2), (128, 256, 32, 4, 4, 1)]
+)
 def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
     tile = dict(zip(KERNEL.tiles.choices, sizes, strict=True))
     check_clean(KERNEL, inputs_of(rows=(70,), depth=136), check, tile=tile)
@@ -89,11 +113,31 @@ def test_the_sanitizers_find_nothing_in_other_tiles(sizes, check):
 @pytest.mark.parametrize(
     ("check", "text", "planted", "words"),
     [
-        ("races", "__syncthreads();                                     // all copies", "// all copies", "data race.*the.cu"),
-        ("bounds", "line + more < rows_left", "true", "heap-buffer-overflow.*the.cu|heap-buffer-overflow"),
-        ("bounds", "const bool is_inside = start + chunk < depth", "const bool is_inside = true", "heap-buffer-overflow"),
+        (
+            "races",
+            "__syncthreads();                                     // all copies",
+            "// all copies",
+            "data race.*the.cu",
+        ),
+        (
+            "bounds",
+            "line + more < rows_left",
+            "true",
+            "heap-buffer-overflow.*the.cu|heap-buffer-overflow",
+        ),
+        (
+            "bounds",
+            "const bool is_inside = start + chunk < depth",
+            "const bool is_inside = true",
+            "heap-buffer-overflow",
+        ),
         ("bounds", "? rows_left : 0", "? 128 : 0", "heap-buffer-overflow"),
-        ("none", "OUT_PITCH = COLUMNS + 8", "OUT_PITCH = COLUMNS + 16", "bytes of shared memory, the kernel takes"),
+        (
+            "none",
+            "OUT_PITCH = COLUMNS + 8",
+            "OUT_PITCH = COLUMNS + 16",
+            "bytes of shared memory, the kernel takes",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
@@ -104,7 +148,11 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
 @pytest.mark.parametrize(
     ("check", "text", "words"),
     [
-        ("races", "__syncthreads();                                       // of residual", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                       // of residual",
+            "data race.*the.cu",
+        ),
         ("none", "await_copies<0>();", "never waited for"),
     ],
 )
@@ -147,7 +195,10 @@ def test_permuted_and_misaligned_rows_are_taken():
     assert misaligned.data_ptr() % 16 == 6
     with emulator_for_cpu(KERNEL, ENTRIES) as ran:
         for rows in (x, misaligned, x.t().contiguous().t()):
-            assert_exact(project(rows, weight.t().contiguous().t(), bias, residual, activation="silu"), inputs)
+            assert_exact(
+                project(rows, weight.t().contiguous().t(), bias, residual, activation="silu"),
+                inputs,
+            )
     assert len(ran) == 3
 
 
@@ -160,7 +211,9 @@ def test_images_are_convolved_channels_last():
     assert ran
     assert made.is_contiguous(memory_format=torch.channels_last)
     expected = F.silu(F.conv2d(x.double(), weight.double()) + residual.double())
-    torch.testing.assert_close(made.double(), expected, rtol=0.51 * torch.finfo(torch.bfloat16).eps, atol=1e-4)
+    torch.testing.assert_close(
+        made.double(), expected, rtol=0.51 * torch.finfo(torch.bfloat16).eps, atol=1e-4
+    )
 
 
 def test_what_the_kernel_was_not_written_for_is_declined():

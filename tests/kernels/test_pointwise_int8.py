@@ -24,9 +24,18 @@ from tests.support.kernel_checks import (
     needs_compiler,
     planned,
 )
-from tests.support.kernel_steps import KINDS, OUTS, assert_equal, assert_rounded_once, columns, steps, zero_of
+from tests.support.kernel_steps import (
+    KINDS,
+    OUTS,
+    assert_equal,
+    assert_rounded_once,
+    columns,
+    steps,
+    zero_of,
+)
 
-# Steps to steps and to every kind of number, the activations taking turns: what is a clamp is left to the rounding.
+# Steps to steps and to every kind of number, the activations taking turns: what is a clamp is left
+# to the rounding.
 CASES = [
     *((kind, kind, activation) for kind in KINDS for activation in ACTIVATIONS),
     *(
@@ -63,7 +72,9 @@ def inputs_of(
 
 ENTRIES = tuple(
     dict.fromkeys(
-        KERNEL.plan(KERNEL.empty(*one), *one).entry for case in CASES for one in (inputs_of(*case, wide=w) for w in (64, 80))
+        KERNEL.plan(KERNEL.empty(*one), *one).entry
+        for case in CASES
+        for one in (inputs_of(*case, wide=w) for w in (64, 80))
     )
 )
 
@@ -81,7 +92,9 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
         residual=data.draw(st.booleans()),
         zero=data.draw(st.booleans()),
     )
-    assert_rounded_once(emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers)
+    assert_rounded_once(
+        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers
+    )
 
 
 @needs_compiler
@@ -95,10 +108,27 @@ def test_where_fp32_rounds_nothing_every_step_is_torchs(kind, activation):
 
 @needs_compiler
 def test_halves_go_to_the_even_step_and_what_is_too_large_to_the_last():
-    x = torch.arange(-128, 128, dtype=torch.int8)[:, None].expand(256, 16) * torch.eye(16, dtype=torch.int8)[0]
+    x = (
+        torch.arange(-128, 128, dtype=torch.int8)[:, None].expand(256, 16)
+        * torch.eye(16, dtype=torch.int8)[0]
+    )
     weight = torch.ones(16, 16, dtype=torch.int8)
     for scale, zero in ((0.5, 1), (4.0, 0), (0.5, -128)):
-        inputs = (x.contiguous(), 0, weight, torch.full((16,), scale), None, None, None, 1.0, 0, 1.0, zero, torch.int8, "none")
+        inputs = (
+            x.contiguous(),
+            0,
+            weight,
+            torch.full((16,), scale),
+            None,
+            None,
+            None,
+            1.0,
+            0,
+            1.0,
+            zero,
+            torch.int8,
+            "none",
+        )
         wanted = (torch.arange(-128, 128) * scale).round().add(zero).clamp(-128, 127)
         assert emulated(KERNEL, ENTRIES, inputs)[:, 3].equal(wanted.to(torch.int8))
 
@@ -118,7 +148,12 @@ def test_the_sanitizers_find_nothing_where_numbers_are_made():
 @pytest.mark.parametrize(
     ("check", "text", "planted", "words"),
     [
-        ("races", "__syncthreads();                                     // all copies", "// all copies", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                     // all copies",
+            "// all copies",
+            "data race.*the.cu",
+        ),
         (
             "races",
             "__syncthreads();\n#pragma unroll\n    for (int more",
@@ -127,8 +162,18 @@ def test_the_sanitizers_find_nothing_where_numbers_are_made():
         ),
         ("bounds", "line + more < rows_left", "true", "heap-buffer-overflow"),
         ("bounds", "is_inside = start + chunk < depth", "is_inside = true", "heap-buffer-overflow"),
-        ("bounds", "const bool is_there = column < columns", "const bool is_there = true", "heap-buffer-overflow"),
-        ("none", "OUT_PITCH = COLUMNS + 16", "OUT_PITCH = COLUMNS + 32", "bytes of shared memory, the kernel takes"),
+        (
+            "bounds",
+            "const bool is_there = column < columns",
+            "const bool is_there = true",
+            "heap-buffer-overflow",
+        ),
+        (
+            "none",
+            "OUT_PITCH = COLUMNS + 16",
+            "OUT_PITCH = COLUMNS + 32",
+            "bytes of shared memory, the kernel takes",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
@@ -139,7 +184,11 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
 @pytest.mark.parametrize(
     ("check", "text", "words"),
     [
-        ("races", "__syncthreads();                                       // of residual", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                       // of residual",
+            "data race.*the.cu",
+        ),
         ("none", "await_copies<0>();", "never waited for"),
     ],
 )
@@ -169,7 +218,9 @@ def test_planted_errors_of_arithmetic_are_noticed(text, planted):
 @needs_compiler
 @pytest.mark.parametrize("out", ["uint8", "bfloat16"])
 def test_the_operator_is_sound(out):
-    check_operator(KERNEL, ENTRIES, inputs_of("uint8", out, "relu" if out == "uint8" else CASES[12][2]))
+    check_operator(
+        KERNEL, ENTRIES, inputs_of("uint8", out, "relu" if out == "uint8" else CASES[12][2])
+    )
 
 
 @needs_compiler
@@ -196,7 +247,10 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
     ]:
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)
-        with emulator_for_cpu(KERNEL, ENTRIES), pytest.warns(UserWarning, match="pointwise_int8 runs in torch") as said:
+        with (
+            emulator_for_cpu(KERNEL, ENTRIES),
+            pytest.warns(UserWarning, match="pointwise_int8 runs in torch") as said,
+        ):
             twice = [torch.ops.paifuser.pointwise_int8(*inputs) for _ in range(2)]
         assert len(said) == 1 and twice[0].equal(twice[1])
         assert_rounded_once(twice[0], inputs, numbers)
@@ -205,8 +259,16 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
 @pytest.mark.parametrize(
     ("index", "value", "words"),
     [
-        (0, torch.zeros(150, 80), r"x in torch.uint8, torch.int8 and a weight in torch.int8, not torch.float32"),
-        (0, torch.zeros(150, 64, dtype=torch.uint8), r"takes \(…, in\) and a weight of \(out, in\)"),
+        (
+            0,
+            torch.zeros(150, 80),
+            r"x in torch.uint8, torch.int8 and a weight in torch.int8, not torch.float32",
+        ),
+        (
+            0,
+            torch.zeros(150, 64, dtype=torch.uint8),
+            r"takes \(…, in\) and a weight of \(out, in\)",
+        ),
         (2, torch.zeros(80, 80, dtype=torch.uint8), "a weight in torch.int8, not .* torch.uint8"),
         (3, torch.ones(8), "scales for each of 80 channels"),
         (4, torch.ones(80), "sums for each of 80 channels, not .* torch.float32"),
@@ -233,10 +295,15 @@ def test_a_residual_comes_with_its_steps():
 
 def test_sums_are_exact_however_deep():
     assert exact_in(500) == torch.float32 and exact_in(600) == torch.float64
-    x, weight = torch.full((1, 2064), 255, dtype=torch.uint8), torch.full((16, 2064), 127, dtype=torch.int8)
+    x, weight = (
+        torch.full((1, 2064), 255, dtype=torch.uint8),
+        torch.full((16, 2064), 127, dtype=torch.int8),
+    )
     weight[:, 0] = 126
     made = project_int8(x, weight, torch.ones(16, dtype=torch.float64), into=torch.float32)
-    assert made.double()[0, 0] == torch.tensor(255.0 * 127 * 2064 - 255, dtype=torch.float32).double()
+    assert (
+        made.double()[0, 0] == torch.tensor(255.0 * 127 * 2064 - 255, dtype=torch.float32).double()
+    )
 
 
 def test_a_clamp_costs_no_entry_of_its_own():

@@ -1,4 +1,6 @@
-"""The search for a tile, held to measurements that others made of every tile there was: see tests/support/recorded/README.md."""
+"""The search for a tile, held to measurements that others made of every tile there was: see
+tests/support/recorded/README.md.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SEEDS = 10
 
 @dataclass(frozen=True)
 class Recorded:
-    """A kernel on a device, every sound tile of it measured; None is a tile that did not compile or run."""
+    """A kernel on a device, every sound tile of it measured; None is a tile that did not compile or
+    run.
+    """
 
     tiles: Tiles
     ms: dict[tuple[int, ...], float | None]
@@ -57,7 +61,9 @@ class Recorded:
 def recorded(name):
     file = json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
     cuts = list(product(*file["choices"].values()))
-    ms = {cuts[index]: time for index, time in zip(accumulate(file["steps"]), file["ms"], strict=True)}
+    ms = {
+        cuts[index]: time for index, time in zip(accumulate(file["steps"]), file["ms"], strict=True)
+    }
     choices = {parameter: tuple(values) for parameter, values in file["choices"].items()}
     default = dict(zip(choices, next(iter(ms)), strict=True))
     return Recorded(Tiles(choices, default, lambda tile: tuple(tile.values()) in ms), ms)
@@ -74,9 +80,13 @@ def recorded(name):
     ],
 )
 def test_the_search_beats_random_search_at_every_budget(name, parts):
-    """Its median best is faster, and how much slower than the best of all it is on average is but a part of random search's."""
+    """Its median best is faster, and how much slower than the best of all it is on average is but a
+    part of random search's.
+    """
     space = recorded(name)
-    found = [search(space.tiles, space.measure, budget=max(parts), seed=seed) for seed in range(SEEDS)]
+    found = [
+        search(space.tiles, space.measure, budget=max(parts), seed=seed) for seed in range(SEEDS)
+    ]
     for budget, part in parts.items():
         ours = [one.after(budget).best.ms for one in found]
         chance = space.by_chance(budget)
@@ -87,16 +97,24 @@ def test_the_search_beats_random_search_at_every_budget(name, parts):
 # how it searches
 
 
-NAMES = st.lists(st.lists(st.integers(0, 64), min_size=1, max_size=5, unique=True).map(sorted), min_size=1, max_size=4)
+NAMES = st.lists(
+    st.lists(st.integers(0, 64), min_size=1, max_size=5, unique=True).map(sorted),
+    min_size=1,
+    max_size=4,
+)
 
 
 @settings(max_examples=12, deadline=None)
 @given(NAMES, st.integers(1, 40), st.integers(0, 3), st.sampled_from([0, 2048]))
-def test_only_sound_tiles_are_tried_each_once_and_no_more_than_the_budget(choices, budget, seed, counted):
+def test_only_sound_tiles_are_tried_each_once_and_no_more_than_the_budget(
+    choices, budget, seed, counted
+):
     named = {f"n{index}": tuple(numbers) for index, numbers in enumerate(choices)}
     tiles = Tiles(named, {}, lambda tile: sum(tile.values()) % 3 != 1)
     sound = {tuple(tile.values()) for tile in tiles}
-    found = search(tiles, lambda tile: 1.0 + sum(tile.values()), budget=budget, seed=seed, counted=counted)
+    found = search(
+        tiles, lambda tile: 1.0 + sum(tile.values()), budget=budget, seed=seed, counted=counted
+    )
     tried = [tuple(one.tile.values()) for one in found.attempts]
     assert len(tried) == len(set(tried)) and set(tried) <= sound
     assert len(tried) == min(budget, len(sound)) if counted else len(tried) <= budget
@@ -114,7 +132,12 @@ def small():
 
 
 def test_what_is_named_first_is_tried_first_and_what_is_unsound_is_not():
-    found = search(small(), lambda tile: 1.0, budget=3, first=[{"a": 8, "b": 2}, {"a": 3, "b": 2}, {"a": 1, "b": 1}])
+    found = search(
+        small(),
+        lambda tile: 1.0,
+        budget=3,
+        first=[{"a": 8, "b": 2}, {"a": 3, "b": 2}, {"a": 1, "b": 1}],
+    )
     assert [one.tile for one in found.attempts[:2]] == [{"a": 8, "b": 2}, {"a": 1, "b": 1}]
     assert found.ended_by == "the budget is spent"
 
@@ -141,7 +164,10 @@ def test_an_interrupted_search_keeps_what_it_has():
             raise KeyboardInterrupt from None
 
     found = search(small(), measure, budget=30)
-    assert [one.ms for one in found.attempts] == [3.0, 2.0] and found.ended_by == "it was interrupted"
+    assert [one.ms for one in found.attempts] == [
+        3.0,
+        2.0,
+    ] and found.ended_by == "it was interrupted"
 
 
 def test_a_broken_device_ends_the_search_and_a_late_search_ends_after_one_more():
@@ -149,7 +175,11 @@ def test_a_broken_device_ends_the_search_and_a_late_search_ends_after_one_more()
         raise RuntimeError("unspecified launch failure")
 
     found = search(small(), broken, budget=30)
-    assert len(found.attempts) == HOPELESS and "unspecified launch failure" in found.ended_by and found.best is None
+    assert (
+        len(found.attempts) == HOPELESS
+        and "unspecified launch failure" in found.ended_by
+        and found.best is None
+    )
     assert len(search(small(), lambda tile: 1.0, budget=30, seconds=-1).attempts) == 1
     with pytest.raises(KernelError, match="at least one tile"):
         search(small(), lambda tile: 1.0, budget=0)
@@ -162,7 +192,14 @@ def test_what_is_known_beforehand_is_learned_from():
 
     def tried(**how):
         runs = [
-            search(tiles, lambda t: 0.1 + hidden[tuple(t.values())], budget=START + 30, seed=seed, **how) for seed in range(5)
+            search(
+                tiles,
+                lambda t: 0.1 + hidden[tuple(t.values())],
+                budget=START + 30,
+                seed=seed,
+                **how,
+            )
+            for seed in range(5)
         ]
         return mean(run.best.ms for run in runs)
 
@@ -189,7 +226,9 @@ def test_some_proposals_are_where_the_model_expects_nothing():
     """Else a search stays in the valley that it came to first."""
     space = Space(Tiles({"a": tuple(range(64)), "b": (0, 1)}, {}))
     known = {(a, b): 1.0 + 9 * b for a, b in product(range(0, 64, 2), (0, 1))}
-    found = list(islice(promising(CostModel(known, lambda cut: ()), space, [], known, random.Random(0)), 24))
+    found = list(
+        islice(promising(CostModel(known, lambda cut: ()), space, [], known, random.Random(0)), 24)
+    )
     assert 0 < sum(b for _, b in found) < 12
 
 

@@ -1,4 +1,6 @@
-"""How kernels are cut: which tiles there are, which one a launch takes, and what of the inputs decides it."""
+"""How kernels are cut: which tiles there are, which one a launch takes, and what of the inputs
+decides it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from paifuser_lab.kernels.tiles import RESERVED_BYTES, SHARED_BYTES, Tiles
 CUT = [kernel for kernel in KERNELS.values() if kernel.tiles.choices]
 CASES = [case for case in cases() if case.kernel in CUT]
 META = torch.device("meta")
-ODD = Tiles(choices={"a": (1, 2), "b": (3, 4)}, default={"a": 1, "b": 4}, is_sound=lambda tile: tile["a"] + tile["b"] == 5)
+ODD = Tiles(
+    choices={"a": (1, 2), "b": (3, 4)},
+    default={"a": 1, "b": 4},
+    is_sound=lambda tile: tile["a"] + tile["b"] == 5,
+)
 
 
 def named(case):
@@ -32,8 +38,16 @@ def planned(case, **how):
 
 def test_tiles_are_those_whose_numbers_go_together():
     assert list(ODD) == [{"a": 1, "b": 4}, {"a": 2, "b": 3}]
-    assert all((dict(zip("ab", numbers, strict=True)) in ODD) == (sum(numbers) == 5) for numbers in product((1, 2), (3, 4)))
-    assert {"a": 0, "b": 5} not in ODD and {"a": 1} not in ODD and {"a": 1, "b": 4, "c": 0} not in ODD and "a" not in ODD
+    assert all(
+        (dict(zip("ab", numbers, strict=True)) in ODD) == (sum(numbers) == 5)
+        for numbers in product((1, 2), (3, 4))
+    )
+    assert (
+        {"a": 0, "b": 5} not in ODD
+        and {"a": 1} not in ODD
+        and {"a": 1, "b": 4, "c": 0} not in ODD
+        and "a" not in ODD
+    )
     assert ODD.arguments({"b": 3, "a": 2}) == "2, 3"
 
 
@@ -84,7 +98,11 @@ def test_a_tile_that_the_source_does_not_take_is_refused(kernel):
     case = next(case for case in CASES if case.kernel is kernel)
     name = next(iter(kernel.tiles.choices))
     with pytest.raises(
-        KernelError, match=rf"{kernel.name} is not cut by {name}=5, .*; it takes {name} of .* or .*, where they go together"
+        KernelError,
+        match=(
+            rf"{kernel.name} is not cut by {name}=5, .*; it takes {name} of .* or .*, where they "
+            r"go together"
+        ),
     ):
         planned(case, tile={**kernel.tiles.default, name: 5})
     with pytest.raises(KernelError, match=f"{kernel.name} is not cut by nothing; it takes {name}"):
@@ -95,7 +113,10 @@ def test_a_tile_that_the_source_does_not_take_is_refused(kernel):
     ("name", "problem"),
     [
         ("Swin-T stage 1, shifted", "bfloat16 windows=2^13 window=7 size=32 shifted"),
-        ("ConvNeXt-T 7×7", "bfloat16 images=2^6 channels=96 size=56x56 side=7 stride=1 padding=3 none"),
+        (
+            "ConvNeXt-T 7×7",
+            "bfloat16 images=2^6 channels=96 size=56x56 side=7 stride=1 padding=3 none",
+        ),
         ("ResNet-50 64 → 256, residual", "bfloat16 rows=2^18 depth=64 columns=256 relu residual"),
         ("8k tokens, a quarter, causal", "bfloat16 heads=2^4 blocks=2^7 most=2^5 size=128 causal"),
     ],

@@ -1,4 +1,6 @@
-"""Tiles compiled, dropped, ranked, kept and found again; what a GPU would do is done by stand-ins."""
+"""Tiles compiled, dropped, ranked, kept and found again; what a GPU would do is done by
+stand-ins.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ CHOICES = {"rows": (64, 128), "stages": (2, 3)}
 
 
 def launch(threads=256, shared_bytes=0, blocks=132, *tensors):
-    return Launch("made", f"made<{threads}>", (blocks, 1, 1), (threads, 1, 1), shared_bytes, tensors)
+    return Launch(
+        "made", f"made<{threads}>", (blocks, 1, 1), (threads, 1, 1), shared_bytes, tensors
+    )
 
 
 # how many blocks run at once
@@ -55,17 +59,30 @@ def launch(threads=256, shared_bytes=0, blocks=132, *tensors):
         ((9, 0), 128, 32, 0, 16),  # threads
         ((8, 6), 128, 32, 0, 12),
         ((9, 0), 32, 16, 0, 32),  # blocks
-        ((9, 0), 128, 32, 75 << 10, 3),  # shared memory, a kilobyte of which is reserved for each block
+        (
+            (9, 0),
+            128,
+            32,
+            75 << 10,
+            3,
+        ),  # shared memory, a kilobyte of which is reserved for each block
         ((9, 0), 128, 32, 76 << 10, 2),
         ((8, 0), 128, 32, 164 << 10, 0),
         ((9, 0), 1024, 128, 0, 0),
     ],
 )
-def test_a_multiprocessor_runs_as_many_blocks_as_its_scarcest_part_allows(capability, threads, registers, shared_bytes, count):
+def test_a_multiprocessor_runs_as_many_blocks_as_its_scarcest_part_allows(
+    capability, threads, registers, shared_bytes, count
+):
     assert blocks_at_once(launch(threads, shared_bytes), registers, LIMITS[capability]) == count
 
 
-@given(st.sampled_from(sorted(LIMITS)), st.integers(1, 32), st.integers(1, 255), st.integers(0, 227 << 10))
+@given(
+    st.sampled_from(sorted(LIMITS)),
+    st.integers(1, 32),
+    st.integers(1, 255),
+    st.integers(0, 227 << 10),
+)
 def test_more_of_anything_never_makes_more_blocks(capability, warps, registers, shared_bytes):
     count = partial(blocks_at_once, limits=LIMITS[capability])
     now = count(launch(32 * warps, shared_bytes), registers)
@@ -132,7 +149,9 @@ def test_a_bound_is_the_largest_of_bytes_products_and_instructions():
     made = bound_of(launch(128, 0, 132, moved), 9_895_000_000, 1000, unit="matrices", device=H200)
     assert made.bytes_us == pytest.approx(10.0)
     assert made.products_us == pytest.approx(10.0)
-    assert made.issue_us == pytest.approx(1000 * 4 / 4 / 1983, rel=0.01), "a block on each multiprocessor"
+    assert made.issue_us == pytest.approx(1000 * 4 / 4 / 1983, rel=0.01), (
+        "a block on each multiprocessor"
+    )
     assert made.us == max(made)
 
 
@@ -171,10 +190,16 @@ __global__ void __launch_bounds__(256, BLOCKS) made(const float* from, float* to
 
 @needs_nvrtc
 @needs_disassembler
-def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_reason(tmp_path, monkeypatch):
+def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_reason(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))
     monkeypatch.setattr(
-        looking, "program", lambda kernel, entry, architecture: Program(SOURCE, {}, entry, (f"-arch={architecture}", *FLAGS))
+        looking,
+        "program",
+        lambda kernel, entry, architecture: Program(
+            SOURCE, {}, entry, (f"-arch={architecture}", *FLAGS)
+        ),
     )
     tiles = Tiles({"numbers": (8, 64), "blocks": (1, 8), "kilobytes": (8, 300)}, {})
 
@@ -182,7 +207,14 @@ def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_r
         if tile["numbers"] == 8 and tile["blocks"] == 1 and tile["kilobytes"] == 300:
             raise KernelError("it is declined")
         entry = f"made<{tile['numbers']}, {tile['blocks']}>"
-        return Launch("made", entry, (132, 1, 1), (256, 1, 1), tile["kilobytes"] << 10, (torch.empty(256, device="meta"),))
+        return Launch(
+            "made",
+            entry,
+            (132, 1, 1),
+            (256, 1, 1),
+            tile["kilobytes"] << 10,
+            (torch.empty(256, device="meta"),),
+        )
 
     found = prospects(tiles, launch_of, 10**8, architecture="sm_90a", device=H200)
     reasons = {tuple(tile.values()): reason for tile, reason in found.dropped}
@@ -198,13 +230,24 @@ def test_tiles_that_spill_or_do_not_fit_or_do_not_compile_are_dropped_with_the_r
 @needs_disassembler
 def test_real_tiles_compile_for_a_gpu_that_is_not_here_and_are_ranked():
     case = next(case for case in tunable(("pointwise",)))
-    some = {"rows": (64, 128), "columns": (64,), "depth": (32,), "stages": (2,), "down": (2,), "blocks": (2,)}
+    some = {
+        "rows": (64, 128),
+        "columns": (64,),
+        "depth": (32,),
+        "stages": (2,),
+        "down": (2,),
+        "blocks": (2,),
+    }
     known = case.kernel.tiles
-    few = replace(known, choices={name: some.get(name, (known.default[name],)) for name in known.choices})
+    few = replace(
+        known, choices={name: some.get(name, (known.default[name],)) for name in known.choices}
+    )
     found = ranked_offline(replace(case, kernel=replace(case.kernel, tiles=few)), published("H200"))
     assert len(found.kept) == 2 and not found.dropped
     assert len({one.likely_us for one in found.kept}) == len(found.kept), "it tells them apart"
-    assert all(one.bound.us >= 40 for one in found.kept), "231 MB take that long on any device of today"
+    assert all(one.bound.us >= 40 for one in found.kept), (
+        "231 MB take that long on any device of today"
+    )
 
 
 def test_only_devices_that_run_the_kernels_can_be_ranked_for():
@@ -216,7 +259,9 @@ def test_only_devices_that_run_the_kernels_can_be_ranked_for():
 
 
 def best(tile, ms=0.5):
-    return Best(tile=tile, ms=ms, default_ms=1.0, when="2026-01-01T00:00:00+00:00", versions={"torch": "2"})
+    return Best(
+        tile=tile, ms=ms, default_ms=1.0, when="2026-01-01T00:00:00+00:00", versions={"torch": "2"}
+    )
 
 
 @pytest.fixture
@@ -233,7 +278,9 @@ def h200(tmp_path, monkeypatch):
 @pytest.fixture
 def tiled(monkeypatch):
     """A kernel that can be cut in four ways."""
-    tiles = Tiles(CHOICES, {"rows": 64, "stages": 2}, lambda tile: tile != {"rows": 128, "stages": 3})
+    tiles = Tiles(
+        CHOICES, {"rows": 64, "stages": 2}, lambda tile: tile != {"rows": 128, "stages": 3}
+    )
     monkeypatch.setitem(KERNELS, "made", SimpleNamespace(name="made", tiles=tiles))
 
 
@@ -241,15 +288,24 @@ def tiled(monkeypatch):
 def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h200):
     assert tile_for("made", "small", GPU) is None
     h200.mkdir()
-    shipped = {"made": {"small": best({"rows": 64, "stages": 3}), "large": best({"rows": 128, "stages": 2})}}
-    (h200 / "nvidia-h200.json").write_text(store.Measured(device="NVIDIA H200", kernels=shipped).model_dump_json())
+    shipped = {
+        "made": {
+            "small": best({"rows": 64, "stages": 3}),
+            "large": best({"rows": 128, "stages": 2}),
+        }
+    }
+    (h200 / "nvidia-h200.json").write_text(
+        store.Measured(device="NVIDIA H200", kernels=shipped).model_dump_json()
+    )
     tuned.forget()
     assert tile_for("made", "small", GPU) == {"rows": 64, "stages": 3}
     keep("NVIDIA H200", "made", "small", best({"rows": 128, "stages": 2}))
     assert tile_for("made", "small", GPU) == {"rows": 64, "stages": 3}, "it is looked up once"
     tuned.forget()
     assert tile_for("made", "small", GPU) == {"rows": 128, "stages": 2}
-    assert tile_for("made", "large", GPU) == {"rows": 128, "stages": 2}, "the rest of what is shipped stays"
+    assert tile_for("made", "large", GPU) == {"rows": 128, "stages": 2}, (
+        "the rest of what is shipped stays"
+    )
     assert tile_for("made", "small", torch.device("cpu")) is None
     assert set(measured_on("NVIDIA H200").kernels["made"]) == {"small", "large"}
     assert measured_on("NVIDIA A100").kernels == {}
@@ -265,7 +321,13 @@ def test_no_file_is_read_after_the_first_look(monkeypatch):
 
 @pytest.mark.usefixtures("tiled", "h200")
 @pytest.mark.parametrize(
-    "tile", [{"rows": 128, "stages": 3}, {"rows": 32, "stages": 2}, {"rows": 64}, {"rows": 64, "stages": 2, "x": 1}]
+    "tile",
+    [
+        {"rows": 128, "stages": 3},
+        {"rows": 32, "stages": 2},
+        {"rows": 64},
+        {"rows": 64, "stages": 2, "x": 1},
+    ],
 )
 def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
     keep("NVIDIA H200", "made", "small", best(tile))
@@ -281,9 +343,17 @@ def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
         ("[]", "not one of ours"),
         ('{"format": 2, "device": "NVIDIA H200"}', "format"),
         ('{"format": 1, "device": "NVIDIA A100"}', "it is of NVIDIA A100"),
-        ('{"format": 1, "device": "NVIDIA H200", "kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}', "rows"),
         (
-            json.dumps({"device": "NVIDIA H200", "kernels": {"made": {"small": {**best({}).model_dump(), "ms": -1}}}}),
+            '{"format": 1, "device": "NVIDIA H200", "kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}',
+            "rows",
+        ),
+        (
+            json.dumps(
+                {
+                    "device": "NVIDIA H200",
+                    "kernels": {"made": {"small": {**best({}).model_dump(), "ms": -1}}},
+                }
+            ),
             "greater than 0",
         ),
     ],
@@ -304,7 +374,9 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
 
 
 def fake_contest(us_of, wrong=()):
-    """A case of the bench whose kernel knows the answer, and a table that says how long each tile takes."""
+    """A case of the bench whose kernel knows the answer, and a table that says how long each tile
+    takes.
+    """
     case = next(case for case in cases(is_small=True) if case.kernel.name == "pointwise")
     tiles = Tiles(CHOICES, {"rows": 64, "stages": 2})
     inputs = case.make(torch.device("cpu"))
@@ -336,17 +408,27 @@ def test_the_fastest_right_tile_wins_and_the_default_is_timed_beside_it():
     assert (found.ms, found.default_ms) == pytest.approx((0.02, 0.03))
     (failed,) = [one for one in found.search.attempts if one.failure]
     assert failed.tile == {"rows": 128, "stages": 2} and "off by" in failed.failure
-    assert "1.50 times as fast as the default" in str(found) and "every tile was tried" in str(found)
+    assert "1.50 times as fast as the default" in str(found) and "every tile was tried" in str(
+        found
+    )
 
 
 def test_where_nothing_is_faster_the_default_stays():
-    found = winner(*fake_contest(dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0)), budget=9, seconds=60)
+    found = winner(
+        *fake_contest(dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0)),
+        budget=9,
+        seconds=60,
+    )
     assert found.tile == {"rows": 64, "stages": 2} and found.ms == found.default_ms
 
 
 def test_a_default_that_is_wrong_is_said_and_nothing_wins():
-    held, ranked = fake_contest(dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)})
-    with pytest.raises(KernelError, match="its default tile, rows 64, stages 2, fails: its answer is off by"):
+    held, ranked = fake_contest(
+        dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)}
+    )
+    with pytest.raises(
+        KernelError, match="its default tile, rows 64, stages 2, fails: its answer is off by"
+    ):
         winner(held, ranked, budget=9, seconds=60)
 
 
@@ -363,7 +445,8 @@ def test_the_command_ranks_offline_and_says_that_nothing_was_timed(monkeypatch):
     tile = {"rows": 64, "stages": 2}
     row = Prospect(tile, 32, 1024, 4, 2, 900.0, Bound(3.0, 2.0, 1.0))
     monkeypatch.setattr(
-        "paifuser_lab.bench.kernels.tuning.ranked_offline", lambda case, device: Prospects((row,), ((tile, "16 bytes spill"),))
+        "paifuser_lab.bench.kernels.tuning.ranked_offline",
+        lambda case, device: Prospects((row,), ((tile, "16 bytes spill"),)),
     )
     made = CliRunner().invoke(program.app, ["tune-kernels", "ResNet-50", "--offline"])
     assert made.exit_code == 0, made.output

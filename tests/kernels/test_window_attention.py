@@ -1,4 +1,6 @@
-"""Window attention: the CUDA source, run on the CPU, against float64; what torch's own path and Swin's model say beside it."""
+"""Window attention: the CUDA source, run on the CPU, against float64; what torch's own path and
+Swin's model say beside it.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,24 @@ from tests.support.kernel_checks import (
 )
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-ENTRIES = tuple(f"window_attention<{kind}, {window}, {size}, 1, 0, 0>" for kind in TYPES for window in WINDOWS for size in HEADS)
+ENTRIES = tuple(
+    f"window_attention<{kind}, {window}, {size}, 1, 0, 0>"
+    for kind in TYPES
+    for window in WINDOWS
+    for size in HEADS
+)
 
 
-def inputs_of(kind=torch.bfloat16, *, window=7, size=32, batch=1, down=2, across=2, heads=2, shift=(3, 3)):
+def inputs_of(
+    kind=torch.bfloat16, *, window=7, size=32, batch=1, down=2, across=2, heads=2, shift=(3, 3)
+):
     qkv = torch.randn(batch, down * window, across * window, 3, heads, size).to(kind)
     return qkv, torch.randn(heads, (2 * window - 1) ** 2), window, list(shift), size**-0.5
 
 
 def assert_exact(made, inputs):
-    # The weights are rounded once and the answer once; each may be off by half a unit of its last place.
+    # The weights are rounded once and the answer once; each may be off by half a unit of its last
+    # place.
     allowed = torch.finfo(made.dtype).eps * inputs[0][..., 2, :, :].abs().max().item()
     torch.testing.assert_close(made.double(), exact(KERNEL, inputs), rtol=0, atol=1.05 * allowed)
 
@@ -86,15 +96,32 @@ def test_the_sanitizers_find_nothing(window, check):
     [
         ("races", "__syncthreads();", "", "data race.*the.cu"),
         ("races", "if (row < W::TOKENS)", "", "data race.*the.cu"),
-        ("bounds", "* heads + head) * HEAD, mixed", "* heads + head + 1) * HEAD, mixed", "heap-buffer-overflow.*the.cu"),
+        (
+            "bounds",
+            "* heads + head) * HEAD, mixed",
+            "* heads + head + 1) * HEAD, mixed",
+            "heap-buffer-overflow.*the.cu",
+        ),
         ("none", "await_copies<IS_LATE ? 1 : 0>();", "", "never waited for"),
         ("none", "__syncthreads();", "if (warp < 3) __syncthreads();", "deadlock"),
-        ("none", "int token[ROWS];", "int token[ROWS + 16];", "bytes of shared memory, the kernel takes"),
-        ("none", "float scale)", "double scale)", "argument 8 .* is 8 bytes wide, the launch gives 4"),
+        (
+            "none",
+            "int token[ROWS];",
+            "int token[ROWS + 16];",
+            "bytes of shared memory, the kernel takes",
+        ),
+        (
+            "none",
+            "float scale)",
+            "double scale)",
+            "argument 8 .* is 8 bytes wide, the launch gives 4",
+        ),
     ],
 )
 def test_planted_mistakes_are_caught(check, text, planted, words):
-    check_caught(KERNEL, inputs_of(down=1, across=1, shift=(0, 0)), check, text, planted, f"(?s){words}")
+    check_caught(
+        KERNEL, inputs_of(down=1, across=1, shift=(0, 0)), check, text, planted, f"(?s){words}"
+    )
 
 
 @needs_compiler
@@ -102,7 +129,11 @@ def test_planted_mistakes_are_caught(check, text, planted, words):
     ("check", "text", "words"),
     [
         ("none", "    await_copies<0>();", "never waited for"),
-        ("races", "__syncthreads();                                     // of values", "data race.*the.cu"),
+        (
+            "races",
+            "__syncthreads();                                     // of values",
+            "data race.*the.cu",
+        ),
     ],
 )
 def test_values_that_are_taken_too_early_are_caught(check, text, words):
@@ -157,7 +188,9 @@ def test_torch_composes_what_the_model_does():
     attention = block.attention
     with torch.no_grad():
         qkv = attention.qkv(x).unflatten(-1, (3, 2, 32))
-        made = attention.project(attend_windows(qkv, attention.position_bias.t(), window=7, shift=(3, 3)))
+        made = attention.project(
+            attend_windows(qkv, attention.position_bias.t(), window=7, shift=(3, 3))
+        )
         torch.testing.assert_close(made, block._attend(x), rtol=1e-4, atol=1e-5)
 
 

@@ -29,7 +29,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_ceiling_is_positive_at_each_thread_choice(count: int, quick: None) -> None:
     ceiling = ceilings.cpu_ceiling(count, host_facts())
     assert ceiling.threads == count
-    assert all(rate is None or rate > 0 for rate in (getattr(ceiling, name) for name in ceilings.RATES))
+    assert all(
+        rate is None or rate > 0 for rate in (getattr(ceiling, name) for name in ceilings.RATES)
+    )
     assert None not in (ceiling.bf16_gflops, ceiling.int8_gops)
 
 
@@ -52,7 +54,9 @@ def test_fp32_is_true_fp32_and_the_users_choice_comes_back() -> None:
         torch.set_float32_matmul_precision("highest")
 
 
-def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_not_needed() -> None:
+def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_not_needed() -> (
+    None
+):
     def refuse(size: int, device: torch.device) -> Callable[[], object]:
         raise NotImplementedError
 
@@ -63,14 +67,20 @@ def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_
 
     cpu = torch.device("cpu")
     assert ceilings._best_rate(refuse, cpu, lambda run: 1e-3) is None
-    assert ceilings._best_rate(small_only, cpu, lambda run: 1e-3).value == pytest.approx(2 * ceilings.SIZES[0] ** 3 / 1e-3 / 1e9)
+    assert ceilings._best_rate(small_only, cpu, lambda run: 1e-3).value == pytest.approx(
+        2 * ceilings.SIZES[0] ** 3 / 1e-3 / 1e9
+    )
 
 
 @pytest.mark.parametrize(
     ("timing", "count", "words"),
     [
         (ceilings.Timing(0.010, 0.011, 0.1, 0.2), 2, ""),
-        (ceilings.Timing(0.010, 0.014, 0.1, 0.2), 2, "the middle repetition took 1.40 times the fastest"),
+        (
+            ceilings.Timing(0.010, 0.014, 0.1, 0.2),
+            2,
+            "the middle repetition took 1.40 times the fastest",
+        ),
         (ceilings.Timing(0.010, 0.011, 0.1, 0.12), 2, "fp32: 2 threads had 1.20 cores"),
         (ceilings.Timing(0.010, 0.011, 0.1, 0.06), 1, "fp32: 1 thread had 0.60 cores"),
         (ceilings.Timing(0.010, 0.011, 0.1, 0.0), None, ""),
@@ -78,7 +88,9 @@ def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_
     ],
     ids=["quiet", "spread", "two threads", "one thread", "on a device", "too short to tell"],
 )
-def test_repetitions_show_a_neighbour(timing: ceilings.Timing, count: int | None, words: str) -> None:
+def test_repetitions_show_a_neighbour(
+    timing: ceilings.Timing, count: int | None, words: str
+) -> None:
     found = ceilings._timing_warnings("fp32_gflops", timing, count)
     assert words in "".join(found)
     assert bool(found) is bool(words)
@@ -90,7 +102,9 @@ def test_an_operator_that_takes_one_thread_only_is_no_neighbours_fault() -> None
     assert ceilings._timing_warnings("fp32_gflops", timing, 2)
 
 
-@pytest.mark.parametrize(("busy_s", "words"), [(2.1, ""), (3.0, "other processes had 25% of the cores")])
+@pytest.mark.parametrize(
+    ("busy_s", "words"), [(2.1, ""), (3.0, "other processes had 25% of the cores")]
+)
 def test_what_other_processes_use_of_the_cores_is_told(
     busy_s: float, words: str, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,11 +113,17 @@ def test_what_other_processes_use_of_the_cores_is_told(
     assert ceilings.cpu_ceiling(1, host_facts()).warnings == ((words,) if words else ())
 
 
-def test_each_rate_s_own_repetitions_are_judged(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceilings, "_timing_warnings", lambda name, timing, count: [f"{name} {count}"])
+def test_each_rate_s_own_repetitions_are_judged(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        ceilings, "_timing_warnings", lambda name, timing, count: [f"{name} {count}"]
+    )
     known = ceilings.cpu_ceiling(1, host_facts())
     names = [name for name in ceilings.RATES if getattr(known, name) is not None]
-    assert [text for text in known.warnings if "processes" not in text] == [f"{name} 1" for name in names]
+    assert [text for text in known.warnings if "processes" not in text] == [
+        f"{name} 1" for name in names
+    ]
 
 
 class FakeEvent:
@@ -121,7 +141,12 @@ class FakeEvent:
 
 
 def fake_cuda(*names: str) -> SimpleNamespace:
-    cards = [SimpleNamespace(name=name, total_memory=8 << 20, major=9, minor=0, multi_processor_count=132) for name in names]
+    cards = [
+        SimpleNamespace(
+            name=name, total_memory=8 << 20, major=9, minor=0, multi_processor_count=132
+        )
+        for name in names
+    ]
     return SimpleNamespace(
         is_available=lambda: bool(cards),
         device_count=lambda: len(cards),
@@ -135,7 +160,12 @@ def fake_cuda(*names: str) -> SimpleNamespace:
 
 def test_a_cuda_device_is_measured_with_events(quick: None) -> None:
     card = ceilings._accelerator(0, torch.device("cpu"), fake_cuda("NVIDIA H100"))
-    assert (card.name, card.kind, card.compute_capability, card.multiprocessors) == ("NVIDIA H100", "cuda", (9, 0), 132)
+    assert (card.name, card.kind, card.compute_capability, card.multiprocessors) == (
+        "NVIDIA H100",
+        "cuda",
+        (9, 0),
+        132,
+    )
     assert card.memory_bytes == 8 << 20
     assert card.ceiling.threads == 1
     assert min(card.ceiling.fp32_gflops, card.ceiling.bandwidth_gbs) > 0
@@ -146,7 +176,9 @@ def test_cuda_devices_are_named_and_no_cuda_is_no_device() -> None:
     assert ceilings.cuda_names(fake_cuda()) == ()
 
 
-def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_cards_are_measured_once_and_an_unusable_one_is_left_out_with_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     measured: list[int] = []
 
     def measure(index: int, device: torch.device, cuda: object) -> Accelerator:

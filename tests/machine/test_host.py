@@ -39,11 +39,15 @@ def test_instruction_sets_and_caches_are_plausible() -> None:
 def test_what_others_use_of_the_cores_is_what_was_busy_without_this_process() -> None:
     before = host.CoreUse(wall_s=1.0, own_s=5.0, busy_s=50.0, cores=4)
     assert host.others_share(before, host.CoreUse(2.0, 7.0, 53.0, 4)) == pytest.approx(0.25)
-    assert host.others_share(before, host.CoreUse(2.0, 7.0, 51.9, 4)) == 0.0, "ticks are coarse, never negative"
+    assert host.others_share(before, host.CoreUse(2.0, 7.0, 51.9, 4)) == 0.0, (
+        "ticks are coarse, never negative"
+    )
     assert host.others_share(before, before) == 0.0
 
 
-def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_cores_of_this_process_count_and_only_while_they_are_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fields = {"user": 4.0, "guest": 1.0, "system": 2.0, "idle": 100.0, "iowait": 7.0, "steal": 3.0}
     times = namedtuple("times", fields)  # type: ignore[misc]
     monkeypatch.setattr(host, "_own_cpus", lambda: [0, 2])
@@ -81,7 +85,15 @@ GROUPS_1 = "4:memory:/docker/x\n2:cpu,cpuacct:/docker/x\n0::/\n"
     ("files", "quotas", "limits"),
     [
         ({}, [], []),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n", "sys/fs/cgroup/memory.max": "max\n"}, [], []),
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/cpu.max": "max 100000\n",
+                "sys/fs/cgroup/memory.max": "max\n",
+            },
+            [],
+            [],
+        ),
         ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "150000 100000\n"}, [1.5], []),
         ({"proc/self/cgroup": GROUPS_2, "sys/fs/cgroup/user/cpu.max": "400000 100000"}, [4.0], []),
         ({"proc/self/cgroup": GROUPS_2, "sys/fs/cgroup/user/job/memory.max": "4096"}, [], [4096]),
@@ -106,15 +118,24 @@ GROUPS_1 = "4:memory:/docker/x\n2:cpu,cpuacct:/docker/x\n0::/\n"
         ),
     ],
 )
-def test_a_containers_limits_are_read(files: dict[str, str], quotas: list[float], limits: list[int], tmp_path: Path) -> None:
+def test_a_containers_limits_are_read(
+    files: dict[str, str], quotas: list[float], limits: list[int], tmp_path: Path
+) -> None:
     root = write(tmp_path, files)
     assert host._cpu_quotas(root) == quotas
     assert host._memory_limits(root) == limits
 
 
-def test_cores_honour_affinity_siblings_and_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psutil.Process, "cpu_affinity", lambda self: [0, 1, 2, 3, 4, 5], raising=False)
-    topology = {f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
+def test_cores_honour_affinity_siblings_and_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        psutil.Process, "cpu_affinity", lambda self: [0, 1, 2, 3, 4, 5], raising=False
+    )
+    topology = {
+        f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": f"{cpu % 4},{cpu % 4 + 4}"
+        for cpu in range(8)
+    }
     root = write(tmp_path, topology)
     assert host.usable_cores(root) == (4, 6)
     write(root, {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "350000 100000"})
@@ -154,7 +175,9 @@ def test_instruction_sets_have_tidy_names(
     assert host._isa(host._description(write(tmp_path, {"proc/cpuinfo": text}))) == isa
 
 
-def test_the_cpus_name_and_caches_come_from_sysctl_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpus_name_and_caches_come_from_sysctl_on_macos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: SimpleNamespace(stdout=SYSCTL))
     described = host._description(tmp_path)
@@ -162,10 +185,14 @@ def test_the_cpus_name_and_caches_come_from_sysctl_on_macos(tmp_path: Path, monk
     assert host._caches(tmp_path, described) == {"L2": 4096}
 
 
-def test_where_neither_file_is_there_torch_describes_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_neither_file_is_there_torch_describes_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("platform.system", lambda: "Windows")
     monkeypatch.setattr(
-        torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_f": False, "l2_cache_size": 1024, "cpu_name": "Ryzen"}
+        torch.cpu,
+        "get_capabilities",
+        lambda: {"avx2": True, "avx512_f": False, "l2_cache_size": 1024, "cpu_name": "Ryzen"},
     )
     described = host._description(tmp_path)
     assert (host._cpu_name(described), host._isa(described)) == ("Ryzen", ("avx2",))
@@ -174,7 +201,12 @@ def test_where_neither_file_is_there_torch_describes_the_cpu(tmp_path: Path, mon
 
 def test_caches_are_what_one_core_sees(tmp_path: Path) -> None:
     folder = "sys/devices/system/cpu/cpu0/cache"
-    caches = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"), ("3", "Unified", "30720K")]
+    caches = [
+        ("1", "Data", "48K"),
+        ("1", "Instruction", "32K"),
+        ("2", "Unified", "2M"),
+        ("3", "Unified", "30720K"),
+    ]
     for index, (level, kind, size) in enumerate(caches):
         write(
             tmp_path,

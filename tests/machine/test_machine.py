@@ -55,7 +55,9 @@ def test_what_is_measured_is_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
     assert hardware() == first
 
 
-def test_the_second_call_reads_the_cache(measurements: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_call_reads_the_cache(
+    measurements: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = hardware()
     monkeypatch.setattr(machine, "_measured", lambda *_: pytest.fail("measured again"))
     assert hardware() == first
@@ -68,9 +70,18 @@ def test_refresh_measures_again(measurements: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"record": "Hardware", "format": 1, "data": {"name": 3}}', '{"record": "Ceiling"}']
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"record": "Hardware", "format": 1, "data": {"name": 3}}',
+        '{"record": "Ceiling"}',
+    ],
 )
-def test_a_damaged_cache_is_measured_anew(damage: str, measurements: list[int], tmp_path: Path) -> None:
+def test_a_damaged_cache_is_measured_anew(
+    damage: str, measurements: list[int], tmp_path: Path
+) -> None:
     first = hardware()
     (file,) = (tmp_path / "cache").iterdir()
     file.write_text(damage)
@@ -78,7 +89,9 @@ def test_a_damaged_cache_is_measured_anew(damage: str, measurements: list[int], 
     assert Hardware.load(file) == first
 
 
-def test_a_kept_record_without_ceilings_is_measured_anew(measurements: list[int], tmp_path: Path) -> None:
+def test_a_kept_record_without_ceilings_is_measured_anew(
+    measurements: list[int], tmp_path: Path
+) -> None:
     first = hardware()
     (file,) = (tmp_path / "cache").iterdir()
     first.model_copy(update={"ceilings": ()}).save(file)
@@ -96,7 +109,16 @@ def test_a_cache_that_cannot_be_written_does_not_stop_the_answer(
 def test_another_torch_or_another_device_is_another_measurement(measurements: list[int]) -> None:
     facts = host_facts()
     other = facts.model_copy(update={"torch_version": "0.0"})
-    assert len({machine._digest(facts, ()), machine._digest(other, ()), machine._digest(facts, ("NVIDIA L4",))}) == 3
+    assert (
+        len(
+            {
+                machine._digest(facts, ()),
+                machine._digest(other, ()),
+                machine._digest(facts, ("NVIDIA L4",)),
+            }
+        )
+        == 3
+    )
 
 
 def test_the_record_survives_json(measurements: list[int], tmp_path: Path) -> None:
@@ -116,11 +138,17 @@ def test_each_published_device_takes_the_machines_place(
     assert there.note
     assert there.target == DEVICES[name].device.ceiling
     assert there.target.bandwidth_gbs < there.target.fp32_gflops < (there.target.fp16_gflops or 0)
-    assert (there.isa, there.physical_cores, there.ceilings) == (here.isa, here.physical_cores, here.ceilings)
+    assert (there.isa, there.physical_cores, there.ceilings) == (
+        here.isa,
+        here.physical_cores,
+        here.ceilings,
+    )
     assert Hardware.load(there.save(tmp_path / "there.json")) == there
 
 
-def test_a_published_device_does_not_reach_the_cache(measurements: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_published_device_does_not_reach_the_cache(
+    measurements: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PAIFUSER_HARDWARE", " rtx 4090 ")
     assert "4090" in hardware().name
     monkeypatch.delenv("PAIFUSER_HARDWARE")
@@ -161,7 +189,16 @@ def ceiling(threads: int, fp32: float, *warnings: str, **others: float) -> Ceili
         (ceiling(1, 90, bandwidth_gbs=20), ceiling(2, 180, bandwidth_gbs=15), (2,)),
         (ceiling(1, 90), ceiling(2, 180, "other processes had 40% of the cores"), (2,)),
     ],
-    ids=["less", "hardly more", "more", "far more", "int8", "one thread's operator", "copies", "others"],
+    ids=[
+        "less",
+        "hardly more",
+        "more",
+        "far more",
+        "int8",
+        "one thread's operator",
+        "copies",
+        "others",
+    ],
 )
 def test_a_ceiling_that_a_neighbour_lowered_is_marked_and_the_record_says_so(
     one: Ceiling, two: Ceiling, busy: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
@@ -183,7 +220,10 @@ def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def test_a_later_run_measures_a_busy_machine_again_and_keeps_the_better_of_each_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    busy = {1: ceiling(1, 60, "fp32: 1 thread had 0.50 cores", bandwidth_gbs=20), 2: ceiling(2, 107)}
+    busy = {
+        1: ceiling(1, 60, "fp32: 1 thread had 0.50 cores", bandwidth_gbs=20),
+        2: ceiling(2, 107),
+    }
     figures(monkeypatch, busy, {1: ceiling(1, 100), 2: ceiling(2, 190)})
     assert "busy" in hardware().note
     machine._answered.clear()
@@ -196,7 +236,9 @@ def test_a_later_run_measures_a_busy_machine_again_and_keeps_the_better_of_each_
     assert hardware() == again
 
 
-def test_a_process_keeps_the_ceilings_that_it_has_answered_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_keeps_the_ceilings_that_it_has_answered_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     figures(monkeypatch, {1: ceiling(1, 60, "busy"), 2: ceiling(2, 107)})
     first = hardware()
     later(monkeypatch, machine.LATER_S)
@@ -204,7 +246,9 @@ def test_a_process_keeps_the_ceilings_that_it_has_answered_with(monkeypatch: pyt
     assert hardware() == first
 
 
-def test_a_machine_that_is_always_busy_is_not_measured_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_always_busy_is_not_measured_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     runs = [{1: ceiling(1, 60, "busy"), 2: ceiling(2, 107, "busy")}] * machine.MOST_MEASUREMENTS
     figures(monkeypatch, *runs)
     for _ in range(machine.MOST_MEASUREMENTS + 2):
@@ -217,7 +261,11 @@ def test_a_machine_that_is_always_busy_is_not_measured_for_ever(monkeypatch: pyt
 
 
 def test_old_ceilings_are_replaced_also_by_lower_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures(monkeypatch, {1: ceiling(1, 100), 2: ceiling(2, 190)}, {1: ceiling(1, 50), 2: ceiling(2, 95)})
+    figures(
+        monkeypatch,
+        {1: ceiling(1, 100), 2: ceiling(2, 190)},
+        {1: ceiling(1, 50), 2: ceiling(2, 95)},
+    )
     hardware()
     later(monkeypatch, machine.OLD_S)
     assert [one.fp32_gflops for one in hardware().ceilings] == [50, 95]
@@ -240,7 +288,9 @@ def test_a_record_of_an_earlier_version_loads_and_its_ceilings_are_measured_once
     assert measurements == list(thread_choices())
 
 
-def test_a_faster_layer_replaces_the_stored_rate_of_its_threads_only(measurements: list[int]) -> None:
+def test_a_faster_layer_replaces_the_stored_rate_of_its_threads_only(
+    measurements: list[int],
+) -> None:
     here = hardware()
     count = here.ceilings[-1].threads
     machine.keep_faster(here, count, {"fp32_gflops": 25.0, "bandwidth_gbs": 1.0})
@@ -251,9 +301,13 @@ def test_a_faster_layer_replaces_the_stored_rate_of_its_threads_only(measurement
     assert hardware().ceiling(count).fp32_gflops == 25.0
 
 
-def test_a_device_left_out_is_tried_again_the_next_time(measurements: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_left_out_is_tried_again_the_next_time(
+    measurements: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(machine, "cuda_names", lambda: ("L4",))
-    monkeypatch.setattr(machine, "cuda_accelerators", lambda names: ((), "L4 is left out: it was full"))
+    monkeypatch.setattr(
+        machine, "cuda_accelerators", lambda names: ((), "L4 is left out: it was full")
+    )
     assert "full" in hardware().note
     monkeypatch.setattr(machine, "cuda_accelerators", lambda names: ((DEVICES["L4"].device,), ""))
     assert hardware().target == hardware().accelerators[0].ceiling == DEVICES["L4"].device.ceiling

@@ -1,4 +1,6 @@
-"""Timing in turn, ratios with intervals, memory, FLOPs and output error. The clock is a made-up one: no test trusts the machine's."""
+"""Timing in turn, ratios with intervals, memory, FLOPs and output error. The clock is a made-up
+one: no test trusts the machine's.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from paifuser_lab.errors import MeasureError
-from paifuser_lab.measure import Candidate, Samples, flops, output_error, peak_bytes, ratio_of_rounds, rounds_in_turn, timing
+from paifuser_lab.measure import (
+    Candidate,
+    Samples,
+    flops,
+    output_error,
+    peak_bytes,
+    ratio_of_rounds,
+    rounds_in_turn,
+    timing,
+)
 from tests.support.models import Mapped, Small, ids, images
 
 
@@ -29,7 +40,9 @@ class Clock:
 
     def candidate(self, name: str, ms: float, threads: int = 1) -> Candidate:
         def call() -> None:
-            self.log.append((name, torch.get_num_threads(), gc.isenabled(), torch.is_grad_enabled()))
+            self.log.append(
+                (name, torch.get_num_threads(), gc.isenabled(), torch.is_grad_enabled())
+            )
             self.now_ns += round(ms * 1e6 * self.drift)
 
         return Candidate(name, call, threads)
@@ -40,7 +53,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def finish(candidates: list[Candidate], *, rounds: int = 6, seconds: float = 1e9) -> dict[str, Samples]:
+def finish(
+    candidates: list[Candidate], *, rounds: int = 6, seconds: float = 1e9
+) -> dict[str, Samples]:
     return list(rounds_in_turn(candidates, rounds=rounds, seconds=seconds))[-1]
 
 
@@ -48,15 +63,30 @@ def test_candidates_take_turns_in_every_round_in_shuffled_order(clock: Clock) ->
     orders = []
     for _ in rounds_in_turn([clock.candidate(name, 4.0) for name in "abc"], rounds=12, seconds=1e9):
         turns = [one[0] for one in clock.log]
-        orders.append([name for index, name in enumerate(turns) if index == 0 or turns[index - 1] != name])
+        orders.append(
+            [name for index, name in enumerate(turns) if index == 0 or turns[index - 1] != name]
+        )
         clock.log.clear()
     assert all(sorted(order[-3:]) == ["a", "b", "c"] for order in orders), "each once a round"
     assert len({tuple(order[-3:]) for order in orders}) > 2, "in an order that changes"
 
 
-def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_calls(clock: Clock) -> None:
-    samples = finish([clock.candidate("slow", 40.0), clock.candidate("quick", 2.0), clock.candidate("instant", 0.01)], rounds=3)
-    assert [len(samples[name].calls_ms) for name in ("slow", "quick", "instant")] == [3, 45, 3 * timing.MOST_CALLS_A_TURN]
+def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_calls(
+    clock: Clock,
+) -> None:
+    samples = finish(
+        [
+            clock.candidate("slow", 40.0),
+            clock.candidate("quick", 2.0),
+            clock.candidate("instant", 0.01),
+        ],
+        rounds=3,
+    )
+    assert [len(samples[name].calls_ms) for name in ("slow", "quick", "instant")] == [
+        3,
+        45,
+        3 * timing.MOST_CALLS_A_TURN,
+    ]
     assert all(len(one.rounds_ms) == 3 for one in samples.values())
     calls = [name for name, *_ in clock.log].count("slow")
     assert calls == 4 + 3 * 2, "four to warm up, then one uncounted and one counted a round"
@@ -64,10 +94,17 @@ def test_a_turn_has_a_call_that_is_not_counted_and_quick_candidates_get_more_cal
 
 def test_samples_are_what_the_clock_says(clock: Clock) -> None:
     one = finish([clock.candidate("a", 5.0)])["a"]
-    assert (one.median_ms, one.best_ms, one.spread_ms, one.median_cpu_ms) == (5.0, 5.0, (5.0, 5.0), 10.0)
+    assert (one.median_ms, one.best_ms, one.spread_ms, one.median_cpu_ms) == (
+        5.0,
+        5.0,
+        (5.0, 5.0),
+        10.0,
+    )
 
 
-def test_calls_run_with_their_own_threads_without_gradients_and_without_collection(clock: Clock) -> None:
+def test_calls_run_with_their_own_threads_without_gradients_and_without_collection(
+    clock: Clock,
+) -> None:
     before = torch.get_num_threads()
     finish([clock.candidate("one", 3.0, 1), clock.candidate("three", 3.0, 3)])
     assert {(name, threads) for name, threads, *_ in clock.log} == {("one", 1), ("three", 3)}
@@ -100,8 +137,13 @@ def test_whoever_reads_may_stop_and_everything_is_as_before(clock: Clock) -> Non
     assert torch.get_num_threads() == before and gc.isenabled()
 
 
-@pytest.mark.parametrize(("names", "rounds", "message"), [(["a", "a"], 3, "same name"), (["a"], 0, "0 rounds measure nothing")])
-def test_what_cannot_be_timed_is_refused(names: list[str], rounds: int, message: str, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("names", "rounds", "message"),
+    [(["a", "a"], 3, "same name"), (["a"], 0, "0 rounds measure nothing")],
+)
+def test_what_cannot_be_timed_is_refused(
+    names: list[str], rounds: int, message: str, clock: Clock
+) -> None:
     with pytest.raises(MeasureError, match=message):
         finish([clock.candidate(name, 1.0) for name in names], rounds=rounds)
 
@@ -115,7 +157,10 @@ def drawn(chance: numpy.random.Generator, ratio: float, count: int) -> tuple[Sam
 
 def test_the_interval_holds_a_known_ratio_about_as_often_as_it_claims() -> None:
     chance = numpy.random.default_rng(1)
-    held = [low <= 1.5 <= high for _, (low, high) in (ratio_of_rounds(*drawn(chance, 1.5, 30)) for _ in range(200))]
+    held = [
+        low <= 1.5 <= high
+        for _, (low, high) in (ratio_of_rounds(*drawn(chance, 1.5, 30)) for _ in range(200))
+    ]
     assert 0.88 <= numpy.mean(held) <= 0.999
 
 
@@ -131,7 +176,9 @@ def test_more_rounds_make_a_narrower_interval_around_the_ratio() -> None:
 
 
 def autocorrelated(rng: numpy.random.Generator, correlation: float, count: int) -> Samples:
-    """Rounds whose ratio to 1 ms wanders: each one's logarithm is so much like that of the round before."""
+    """Rounds whose ratio to 1 ms wanders: each one's logarithm is so much like that of the round
+    before.
+    """
     steps = rng.normal(size=count + 50)
     for index in range(1, len(steps)):
         steps[index] = correlation * steps[index - 1] + (1 - correlation**2) ** 0.5 * steps[index]
@@ -142,7 +189,9 @@ def intervals(correlation: float, count: int, draws: int = 400) -> numpy.ndarray
     """The intervals of many simulated comparisons whose true ratio is 1."""
     rng = numpy.random.default_rng(7)
     ones = Samples([1.0] * count)
-    return numpy.array([ratio_of_rounds(autocorrelated(rng, correlation, count), ones)[1] for _ in range(draws)])
+    return numpy.array(
+        [ratio_of_rounds(autocorrelated(rng, correlation, count), ones)[1] for _ in range(draws)]
+    )
 
 
 def coverage(found: numpy.ndarray) -> float:
@@ -150,7 +199,9 @@ def coverage(found: numpy.ndarray) -> float:
 
 
 @pytest.mark.parametrize("count", [5, 30])
-def test_the_interval_holds_nine_times_in_ten_where_each_round_is_like_the_one_before(count: int) -> None:
+def test_the_interval_holds_nine_times_in_ten_where_each_round_is_like_the_one_before(
+    count: int,
+) -> None:
     assert coverage(intervals(0.7, count)) >= 0.9
 
 
@@ -230,15 +281,25 @@ INF, NAN = math.inf, math.nan
         ([], [], 0.0, 0.0),
     ],
 )
-def test_output_error_is_relative_to_the_baseline(wanted: list[float], got: list[float], relative: float, largest: float) -> None:
-    assert output_error(torch.tensor(wanted), torch.tensor(got)) == pytest.approx((relative, largest), nan_ok=True)
+def test_output_error_is_relative_to_the_baseline(
+    wanted: list[float], got: list[float], relative: float, largest: float
+) -> None:
+    assert output_error(torch.tensor(wanted), torch.tensor(got)) == pytest.approx(
+        (relative, largest), nan_ok=True
+    )
 
 
 def test_output_error_is_over_all_tensors_of_any_type() -> None:
     reference = {"a": torch.tensor([3.0]), "b": (torch.tensor([4]), None, "text")}
-    other = {"a": torch.tensor([3.0], dtype=torch.bfloat16), "b": (torch.tensor([9]), None, "other")}
+    other = {
+        "a": torch.tensor([3.0], dtype=torch.bfloat16),
+        "b": (torch.tensor([9]), None, "other"),
+    }
     assert output_error(reference, other) == (1.0, 5.0)
-    assert output_error((torch.ones(1), torch.tensor([NAN])), (torch.ones(1), torch.tensor([NAN])))[1] != 0
+    assert (
+        output_error((torch.ones(1), torch.tensor([NAN])), (torch.ones(1), torch.tensor([NAN])))[1]
+        != 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,10 +317,15 @@ def test_answers_of_another_structure_have_no_error(other: Any, message: str) ->
 def test_what_is_measured_of_a_model_grows_with_its_batch() -> None:
     small, mapped = Small(), Mapped()
     counts = [flops(small, lambda one, batch=batch: one(images(batch))) for batch in (1, 2, 4)]
-    assert all(other == 2 * one for one, other in pairwise(counts)) and flops(mapped, lambda one: one(ids=ids(1))) > 0
+    assert (
+        all(other == 2 * one for one, other in pairwise(counts))
+        and flops(mapped, lambda one: one(ids=ids(1))) > 0
+    )
 
 
-def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     busy = iter([0.0, 0.012, 0.012, 0.024, 0.024, 0.024])
     naps: list[float] = []
     monkeypatch.setattr(timing.time, "process_time", lambda: next(busy))
@@ -268,7 +334,9 @@ def test_a_turn_waits_until_the_threads_of_the_one_before_have_fallen_asleep(mon
     assert naps == [timing.NAP_S] * 3
 
 
-def test_a_process_that_is_never_quiet_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_never_quiet_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     naps: list[float] = []
     monkeypatch.setattr(timing.time, "process_time", lambda: float(len(naps)))
     monkeypatch.setattr(timing.time, "sleep", naps.append)
@@ -293,5 +361,7 @@ class Attending(nn.Module):
     ],
     ids=["attention", "fused encoder layer"],
 )
-def test_flops_are_those_of_fused_operators_too(module: nn.Module, inputs: Tensor, expected: int) -> None:
+def test_flops_are_those_of_fused_operators_too(
+    module: nn.Module, inputs: Tensor, expected: int
+) -> None:
     assert flops(module.eval(), lambda one: one(inputs)) == expected

@@ -54,7 +54,9 @@ class Block(nn.Module):
         self.norm = nn.BatchNorm2d(width, affine=affine)
         self.other = nn.Conv2d(width, width, 1, bias=not bias)
         self.last = nn.BatchNorm2d(width)
-        self.up = nn.ConvTranspose2d(width, width, 3, padding=1, bias=bias, groups=1 if kind == "transposed" else groups)
+        self.up = nn.ConvTranspose2d(
+            width, width, 3, padding=1, bias=bias, groups=1 if kind == "transposed" else groups
+        )
         self.join = nn.Conv2d(2 * width, width, 1)
         self.hooked = 0
 
@@ -86,15 +88,33 @@ class Block(nn.Module):
             case "two norms":
                 return self.last(self.norm(self.conv(x)))
             case "functional":
-                return self.norm(nn.functional.conv2d(x, self.conv.weight, self.conv.bias, padding=1, groups=self.conv.groups))
+                return self.norm(
+                    nn.functional.conv2d(
+                        x, self.conv.weight, self.conv.bias, padding=1, groups=self.conv.groups
+                    )
+                )
             case "also read":
                 return self.norm(self.conv(x)) * self.conv.weight.sum()
             case _:
                 raise AssertionError(self.kind)
 
 
-KINDS = ("plain", "pre-activation", "residual", "in place", "in place after", "branch", "cat", "shared", "one norm for two",
-         "transposed", "transposed in groups", "two norms", "functional", "also read")  # fmt: skip
+KINDS = (
+    "plain",
+    "pre-activation",
+    "residual",
+    "in place",
+    "in place after",
+    "branch",
+    "cat",
+    "shared",
+    "one norm for two",
+    "transposed",
+    "transposed in groups",
+    "two norms",
+    "functional",
+    "also read",
+)
 BLOCKS = st.builds(
     lambda kind, bias, affine, groups: Block(kind, 4, bias=bias, affine=affine, groups=groups),
     st.sampled_from(KINDS), st.booleans(), st.booleans(), st.sampled_from([1, 2, 4]),
@@ -103,39 +123,104 @@ BLOCKS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(BLOCKS, min_size=1, max_size=4), st.booleans(), st.integers(1, 3))
-def test_any_network_answers_the_same_after_folding(blocks: list[Block], reused: bool, batch: int) -> None:
+def test_any_network_answers_the_same_after_folding(
+    blocks: list[Block], reused: bool, batch: int
+) -> None:
     folded(nn.Sequential(*blocks, *blocks[: int(reused)]), torch.randn(batch, 4, 5, 5))
 
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("plain", 1), ("residual", 2), ("cat", 2), ("transposed", 1), ("pre-activation", 0), ("in place", 0), ("in place after", 0),
-     ("branch", 0), ("shared", 0), ("one norm for two", 0), ("transposed in groups", 1), ("two norms", 1), ("functional", 0),
-     ("also read", 0)],
-)  # fmt: skip
+    [
+        ("plain", 1),
+        ("residual", 2),
+        ("cat", 2),
+        ("transposed", 1),
+        ("pre-activation", 0),
+        ("in place", 0),
+        ("in place after", 0),
+        ("branch", 0),
+        ("shared", 0),
+        ("one norm for two", 0),
+        ("transposed in groups", 1),
+        ("two norms", 1),
+        ("functional", 0),
+        ("also read", 0),
+    ],
+)
 def test_each_kind_of_block_folds_what_it_can(kind: str, count: int) -> None:
     model = nn.Sequential(Block(kind, 4, bias=False, affine=True, groups=2))
     variant = folded(model, torch.randn(2, 4, 5, 5))
-    assert variant.notes[0] == (f"folded {count} batch-norm layers" if count else "no batch-norm could be folded")
+    assert variant.notes[0] == (
+        f"folded {count} batch-norm layers" if count else "no batch-norm could be folded"
+    )
     assert sum(isinstance(one, nn.Identity) for one in variant.module.modules()) == count
 
 
 ONE_DIMENSIONAL: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
-    "linear, two dimensions": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), (5, 3), 1),
-    "linear without bias": (lambda: nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4)), (5, 3), 1),
-    "linear, a norm without weights": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False)), (5, 3), 1),
-    "linear, three dimensions": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(6)), (5, 6, 3), 0),
-    "linear, three equal dimensions": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), (5, 4, 3), 0),
-    "convolution of a row": (lambda: nn.Sequential(nn.Conv1d(3, 4, 2), nn.BatchNorm1d(4)), (5, 3, 6), 1),
-    "convolution without a batch": (lambda: nn.Sequential(nn.Conv1d(3, 5, 2), nn.BatchNorm1d(5)), (3, 6), 0),
-    "convolution of a volume": (lambda: nn.Sequential(nn.Conv3d(2, 4, 2), nn.BatchNorm3d(4, affine=False)), (1, 2, 3, 3, 3), 1),
+    "linear, two dimensions": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)),
+        (5, 3),
+        1,
+    ),
+    "linear without bias": (
+        lambda: nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4)),
+        (5, 3),
+        1,
+    ),
+    "linear, a norm without weights": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False)),
+        (5, 3),
+        1,
+    ),
+    "linear, three dimensions": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(6)),
+        (5, 6, 3),
+        0,
+    ),
+    "linear, three equal dimensions": (
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)),
+        (5, 4, 3),
+        0,
+    ),
+    "convolution of a row": (
+        lambda: nn.Sequential(nn.Conv1d(3, 4, 2), nn.BatchNorm1d(4)),
+        (5, 3, 6),
+        1,
+    ),
+    "convolution without a batch": (
+        lambda: nn.Sequential(nn.Conv1d(3, 5, 2), nn.BatchNorm1d(5)),
+        (3, 6),
+        0,
+    ),
+    "convolution of a volume": (
+        lambda: nn.Sequential(nn.Conv3d(2, 4, 2), nn.BatchNorm3d(4, affine=False)),
+        (1, 2, 3, 3, 3),
+        1,
+    ),
     "dilated, padded in a circle": (
-        lambda: nn.Sequential(nn.Conv2d(2, 4, 3, padding=2, dilation=2, padding_mode="circular"), nn.BatchNorm2d(4)), (1, 2, 6, 6), 1),
-    "dropout between": (lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.Dropout(), nn.BatchNorm2d(4)), (1, 2, 4, 4), 1),
-    "a norm for many devices": (lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.SyncBatchNorm(4)), (1, 2, 4, 4), 1),
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=2, dilation=2, padding_mode="circular"), nn.BatchNorm2d(4)
+        ),
+        (1, 2, 6, 6),
+        1,
+    ),
+    "dropout between": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.Dropout(), nn.BatchNorm2d(4)),
+        (1, 2, 4, 4),
+        1,
+    ),
+    "a norm for many devices": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.SyncBatchNorm(4)),
+        (1, 2, 4, 4),
+        1,
+    ),
     "a flat view between": (
-        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.Flatten(), nn.BatchNorm1d(64)), (2, 2, 4, 4), 0),
-}  # fmt: skip
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 1), nn.Flatten(), nn.BatchNorm1d(64)),
+        (2, 2, 4, 4),
+        0,
+    ),
+}
 
 
 @pytest.mark.parametrize(("make", "shape", "count"), ONE_DIMENSIONAL.values(), ids=ONE_DIMENSIONAL)
@@ -147,29 +232,52 @@ def test_layers_of_every_rank_fold_where_the_channels_are_the_same(
 
 
 CONVOLVED_BACK: dict[int, tuple[type[nn.Module], type[nn.Module]]] = {
-    1: (nn.ConvTranspose1d, nn.BatchNorm1d), 2: (nn.ConvTranspose2d, nn.BatchNorm2d), 3: (nn.ConvTranspose3d, nn.BatchNorm3d),
-}  # fmt: skip
+    1: (nn.ConvTranspose1d, nn.BatchNorm1d),
+    2: (nn.ConvTranspose2d, nn.BatchNorm2d),
+    3: (nn.ConvTranspose3d, nn.BatchNorm3d),
+}
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.sampled_from([1, 2, 3]), st.sampled_from([1, 2, 3, 6]), st.sampled_from([6, 12]), st.sampled_from([6, 18]),
-    st.sampled_from([1, 2]), st.sampled_from([0, 1]), st.booleans(), st.booleans(),
-)  # fmt: skip
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2, 3, 6]),
+    st.sampled_from([6, 12]),
+    st.sampled_from([6, 18]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([0, 1]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_transposed_convolutions_fold_exactly_in_any_number_of_groups(
     rank: int, groups: int, width: int, out: int, stride: int, extra: int, bias: bool, affine: bool
 ) -> None:
     kind, norm = CONVOLVED_BACK[rank]
-    geometry: Any = {"kernel_size": 3, "stride": stride, "output_padding": extra if stride == 2 else 0, "padding": 1}
-    model = nn.Sequential(kind(width, out, groups=groups, bias=bias, **geometry), norm(out, affine=affine))
+    geometry: Any = {
+        "kernel_size": 3,
+        "stride": stride,
+        "output_padding": extra if stride == 2 else 0,
+        "padding": 1,
+    }
+    model = nn.Sequential(
+        kind(width, out, groups=groups, bias=bias, **geometry), norm(out, affine=affine)
+    )
     variant = folded(model, torch.randn(2, width, *[4] * rank))
-    assert variant.notes == ("folded 1 batch-norm layers",) and isinstance(variant.module[1], nn.Identity)
-    assert type(variant.module[0]) is kind and variant.module[0].weight.shape == model[0].weight.shape
+    assert variant.notes == ("folded 1 batch-norm layers",) and isinstance(
+        variant.module[1], nn.Identity
+    )
+    assert (
+        type(variant.module[0]) is kind and variant.module[0].weight.shape == model[0].weight.shape
+    )
 
 
-def test_a_grouped_transposed_convolution_that_was_folded_is_loaded_as_it_was_saved(tmp_path: Any) -> None:
+def test_a_grouped_transposed_convolution_that_was_folded_is_loaded_as_it_was_saved(
+    tmp_path: Any,
+) -> None:
     torch.manual_seed(0)
-    model = enliven(nn.Sequential(nn.ConvTranspose2d(6, 12, 3, groups=3, bias=False), nn.BatchNorm2d(12)))
+    model = enliven(
+        nn.Sequential(nn.ConvTranspose2d(6, 12, 3, groups=3, bias=False), nn.BatchNorm2d(12))
+    )
     work = Workload(model, torch.randn(1, 6, 4, 4))
     variant = lab.apply(work, Recipe(["fold"]))
     loaded = lab.Variant.load(variant.save(tmp_path / "kept"), work)
@@ -220,20 +328,44 @@ def tied() -> nn.Module:
 
 
 STAYS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
-    "hook on the layer": (lambda: hooked(0, "register_forward_hook"), "1", "'0' has hooks or parametrizations"),
+    "hook on the layer": (
+        lambda: hooked(0, "register_forward_hook"),
+        "1",
+        "'0' has hooks or parametrizations",
+    ),
     "hook before the layer": (lambda: hooked(0, "register_forward_pre_hook"), "1", "'0' has hooks"),
     "hook on the norm": (lambda: hooked(1, "register_forward_hook"), "1", "'1' has hooks"),
-    "weight_norm": (lambda: pair(parametrizations.weight_norm(nn.Conv2d(3, 4, 1))), "1", "comes from|hooks or parametrizations"),
+    "weight_norm": (
+        lambda: pair(parametrizations.weight_norm(nn.Conv2d(3, 4, 1))),
+        "1",
+        "comes from|hooks or parametrizations",
+    ),
     "old weight_norm": (old_weight_norm, "1", "hooks or parametrizations"),
     "also returned": (Returning, "norm", "what 'conv' gives is used elsewhere too"),
-    "no statistics": (lambda: pair(norm=nn.BatchNorm2d(4, track_running_stats=False)), "1", "keeps no running statistics"),
-    "a norm that does more": (lambda: pair(norm=Activated(4)), "1", "is a Activated, which may do more"),
-    "first of all": (lambda: nn.Sequential(nn.BatchNorm2d(3)), "0", "what it reads comes from the model itself"),
-    "after something else": (lambda: pair(nn.MaxPool2d(1), nn.BatchNorm2d(3)), "1", r"comes from '0' \(MaxPool2d\)"),
+    "no statistics": (
+        lambda: pair(norm=nn.BatchNorm2d(4, track_running_stats=False)),
+        "1",
+        "keeps no running statistics",
+    ),
+    "a norm that does more": (
+        lambda: pair(norm=Activated(4)),
+        "1",
+        "is a Activated, which may do more",
+    ),
+    "first of all": (
+        lambda: nn.Sequential(nn.BatchNorm2d(3)),
+        "0",
+        "what it reads comes from the model itself",
+    ),
+    "after something else": (
+        lambda: pair(nn.MaxPool2d(1), nn.BatchNorm2d(3)),
+        "1",
+        r"comes from '0' \(MaxPool2d\)",
+    ),
     "never run": (lambda: Idle(), "norm", "did not run on the example inputs"),
     "tied, the first": (tied, "2", "weights of '1' or '2' are shared"),
     "tied, the second": (tied, "4", "weights of '3' or '4' are shared"),
-}  # fmt: skip
+}
 
 
 class Idle(Small):
@@ -242,7 +374,9 @@ class Idle(Small):
 
 
 @pytest.mark.parametrize(("make", "norm", "reason"), STAYS.values(), ids=STAYS)
-def test_what_cannot_be_folded_stays_and_says_why(make: Callable[[], nn.Module], norm: str, reason: str) -> None:
+def test_what_cannot_be_folded_stays_and_says_why(
+    make: Callable[[], nn.Module], norm: str, reason: str
+) -> None:
     variant = folded(make(), torch.randn(2, 3, 4, 4))
     (note,) = (note for note in variant.notes if note.startswith(f"batch-norm '{norm}' stays: "))
     assert pytest.raises(AssertionError, match=reason).matches(AssertionError(note)), note
@@ -261,9 +395,15 @@ def test_models_of_the_zoo_lose_every_batch_norm(name: str) -> None:
     norms = sum(isinstance(one, NORMS) for one in work.model.modules())
     variant = lab.apply(work, Recipe(["fold"]))
     assert variant.notes == (f"folded {norms} batch-norm layers",) and norms > 5
-    assert not any(isinstance(one, NORMS) for one in variant.module.modules()) and variant.reports[0].relative_error < 1e-5
+    assert (
+        not any(isinstance(one, NORMS) for one in variant.module.modules())
+        and variant.reports[0].relative_error < 1e-5
+    )
 
 
 def test_folding_twice_has_nothing_left_to_do() -> None:
     work: Any = Workload(Small(), images())
-    assert lab.apply(work, Recipe(["fold", "fold"])).notes == ("folded 1 batch-norm layers", "no batch-norm to fold")
+    assert lab.apply(work, Recipe(["fold", "fold"])).notes == (
+        "folded 1 batch-norm layers",
+        "no batch-norm to fold",
+    )

@@ -17,12 +17,24 @@ def seen(model: nn.Module, *inputs: Tensor) -> Graph:
 
 def test_operators_stand_with_their_layers_in_order() -> None:
     graph = seen(Small(), images())
-    assert list(dict.fromkeys(one.layer for one in graph.operations)) == ["conv", "norm", "relu", "", "head"]
-    conv, norm = graph.of_layer("conv")[-1], next(one for one in graph.of_layer("norm") if one.reads)
+    assert list(dict.fromkeys(one.layer for one in graph.operations)) == [
+        "conv",
+        "norm",
+        "relu",
+        "",
+        "head",
+    ]
+    conv, norm = (
+        graph.of_layer("conv")[-1],
+        next(one for one in graph.of_layer("norm") if one.reads),
+    )
     assert conv.name == "convolution" and "batch_norm" in norm.name
     assert graph.maker(norm.reads[0]) is conv and conv.shapes == ((2, 8, 6, 6),)
     assert graph.readers[conv.makes[0]] == (norm,)
-    assert graph.maker(graph.weights["conv.weight"]) is None and graph.weights["conv.weight"] in conv.reads
+    assert (
+        graph.maker(graph.weights["conv.weight"]) is None
+        and graph.weights["conv.weight"] in conv.reads
+    )
     assert graph.outputs == {graph.operations[-1].makes[0]}
 
 

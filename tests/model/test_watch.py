@@ -64,7 +64,9 @@ def test_modules_of_others_are_not_seen() -> None:
     assert seen == []
 
 
-@pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt(), SystemExit()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "error", [ValueError(), KeyboardInterrupt(), SystemExit()], ids=lambda one: type(one).__name__
+)
 def test_the_call_is_put_back_whatever_happens(error: BaseException) -> None:
     seen, enter, leave = noted()
     before = nn.Module.__call__
@@ -157,7 +159,9 @@ def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
     assert counters["stats"]["unique_graphs"] == 1
     with torch.no_grad():
         model(X)
-    assert counters["stats"]["unique_graphs"] == 1, "what was compiled while it was watched serves afterwards"
+    assert counters["stats"]["unique_graphs"] == 1, (
+        "what was compiled while it was watched serves afterwards"
+    )
     torch._dynamo.reset()
 
 
@@ -181,9 +185,14 @@ def test_the_first_nan_is_where_none_was_given() -> None:
     model = nn.Sequential(nn.ReLU(), nn.Sequential(Dividing()), nn.Tanh())
     assert first_nan(model, lambda: model(X)) == "1.0"
     assert first_nan(nn.ReLU(), lambda: None) == ""
-    assert has_nan({"a": [torch.tensor([1.0, float("nan")])]}) and not has_nan((torch.ones(1, dtype=torch.long), "text", None))
+    assert has_nan({"a": [torch.tensor([1.0, float("nan")])]}) and not has_nan(
+        (torch.ones(1, dtype=torch.long), "text", None)
+    )
 
 
 def test_a_layer_is_named_as_a_message_does() -> None:
     model = nn.Sequential(nn.ReLU())
-    assert describe(model, "0") == "layer '0' (ReLU)" and describe(model, "") == "the model itself (Sequential)"
+    assert (
+        describe(model, "0") == "layer '0' (ReLU)"
+        and describe(model, "") == "the model itself (Sequential)"
+    )

@@ -18,7 +18,13 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab.errors import FileError
-from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_bytes, weights_hash
+from paifuser_lab.model.weights import (
+    answer_hash,
+    load_weights,
+    save_weights,
+    weights_bytes,
+    weights_hash,
+)
 from tests.support.models import Small, Tied, ids
 
 
@@ -30,7 +36,10 @@ def test_equal_weights_have_equal_hashes_however_they_lie_in_memory() -> None:
 
 
 CHANGES = {
-    "the last bit of a weight": lambda state: {**state, "w": torch.nextafter(state["w"], torch.tensor(9.0))},
+    "the last bit of a weight": lambda state: {
+        **state,
+        "w": torch.nextafter(state["w"], torch.tensor(9.0)),
+    },
     "a zero's sign": lambda state: {**state, "z": -state["z"]},
     "a name": lambda state: {("v" if name == "w" else name): one for name, one in state.items()},
     "a shape": lambda state: {**state, "w": state["w"].reshape(3, 2)},
@@ -42,19 +51,38 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_any_difference_changes_the_hash(change: Any) -> None:
-    state = {"w": torch.arange(6.0).reshape(2, 3), "z": torch.zeros(1), "flag": torch.tensor(True), "empty": torch.empty(0, 3)}
-    assert weights_hash(change(state)) != weights_hash(state) == weights_hash(dict(reversed(state.items())))
+    state = {
+        "w": torch.arange(6.0).reshape(2, 3),
+        "z": torch.zeros(1),
+        "flag": torch.tensor(True),
+        "empty": torch.empty(0, 3),
+    }
+    assert (
+        weights_hash(change(state))
+        != weights_hash(state)
+        == weights_hash(dict(reversed(state.items())))
+    )
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool, torch.complex64])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool, torch.complex64]
+)
 def test_every_type_is_hashed(dtype: torch.dtype) -> None:
     one = torch.ones(3).to(dtype)
-    assert weights_hash({"a": one}) == weights_hash({"a": one.clone()}) != weights_hash({"a": one.clone().zero_()})
+    assert (
+        weights_hash({"a": one})
+        == weights_hash({"a": one.clone()})
+        != weights_hash({"a": one.clone().zero_()})
+    )
 
 
 def test_an_answer_has_a_hash_whatever_its_structure() -> None:
     one, two = torch.ones(2), torch.zeros(2)
-    assert answer_hash((one, {"b": two, "n": None})) == answer_hash([one, two]) != answer_hash([two, one])
+    assert (
+        answer_hash((one, {"b": two, "n": None}))
+        == answer_hash([one, two])
+        != answer_hash([two, one])
+    )
 
 
 def test_weights_survive_a_file(tmp_path: Path) -> None:
@@ -72,7 +100,9 @@ def test_tied_weights_are_stored_once_and_still_tied(tmp_path: Path) -> None:
     assert other.head.weight is other.table.weight
     assert weights_hash(other) == weights_hash(model) and torch.equal(other(x := ids()), model(x))
     assert weights_bytes(model) == 4 * (7 * 4 + 4 * 4 + 4)
-    assert path.stat().st_size < weights_bytes(model) + 7 * 4 * 4 + 600, "the file has the table once"
+    assert path.stat().st_size < weights_bytes(model) + 7 * 4 * 4 + 600, (
+        "the file has the table once"
+    )
 
 
 class Expanded(nn.Module):
@@ -96,7 +126,10 @@ def test_tensors_made_by_expand_are_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(other(x), model(x))
     work = lab.Workload(model, x)
     variant = lab.apply(work, lab.Recipe(["layout"]))
-    assert lab.Variant.load(variant.save(tmp_path / "folder"), work).weights_hash == variant.weights_hash
+    assert (
+        lab.Variant.load(variant.save(tmp_path / "folder"), work).weights_hash
+        == variant.weights_hash
+    )
 
 
 def test_a_state_dict_of_torch_is_read_too(tmp_path: Path) -> None:
@@ -134,12 +167,16 @@ def test_pickled_code_is_refused_and_does_not_run(
     model = Small()
     before = weights_hash(model)
     (tmp_path / name).write_bytes(content())
-    with pytest.raises(FileError, match=r"may execute code|not a sound safetensors|cannot be read as weights"):
+    with pytest.raises(
+        FileError, match=r"may execute code|not a sound safetensors|cannot be read as weights"
+    ):
         load_weights(model, tmp_path / name)
     assert not (tmp_path / "exploded").exists() and weights_hash(model) == before
 
 
-def test_the_bomb_of_these_tests_would_go_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bomb_of_these_tests_would_go_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     pickle.loads(pickle.dumps(Bomb()))
     assert (tmp_path / "exploded").exists()
@@ -147,7 +184,9 @@ def test_the_bomb_of_these_tests_would_go_off(tmp_path: Path, monkeypatch: pytes
 
 def test_code_is_named_as_the_reason(tmp_path: Path) -> None:
     (tmp_path / "w.pt").write_bytes(zipped({"bomb": Bomb()}))
-    with pytest.raises(FileError, match=r"w\.pt holds something other than weights, which may execute code"):
+    with pytest.raises(
+        FileError, match=r"w\.pt holds something other than weights, which may execute code"
+    ):
         load_weights(Small(), tmp_path / "w.pt")
 
 
@@ -174,7 +213,9 @@ def refused_or_whole(content: bytes, name: str, folder: Path) -> bool:
 
 
 @pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
-def test_a_file_cut_short_anywhere_is_refused(name: str, saved: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_file_cut_short_anywhere_is_refused(
+    name: str, saved: dict[str, bytes], tmp_path: Path
+) -> None:
     whole = saved[name]
     for length in range(0, len(whole), max(1, len(whole) // 60)):
         assert refused_or_whole(whole[:length], name, tmp_path), length
@@ -204,15 +245,26 @@ def test_flipped_bytes_are_refused_in_our_own_words(
 
 
 UNFIT = {
-    "a missing weight": (lambda state: {name: one for name, one in state.items() if name != "norm.bias"}, "has no weights for 'norm.bias'"),
-    "one too many": (lambda state: {**state, "tail.weight": torch.ones(1)}, "has weights for 'tail.weight', which the model does not have"),
-    "a wrong shape": (lambda state: {**state, "head.weight": torch.ones(5, 9)}, r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)"),  # noqa: E501
-}  # fmt: skip
+    "a missing weight": (
+        lambda state: {name: one for name, one in state.items() if name != "norm.bias"},
+        "has no weights for 'norm.bias'",
+    ),
+    "one too many": (
+        lambda state: {**state, "tail.weight": torch.ones(1)},
+        "has weights for 'tail.weight', which the model does not have",
+    ),
+    "a wrong shape": (
+        lambda state: {**state, "head.weight": torch.ones(5, 9)},
+        r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)",
+    ),  # noqa: E501
+}
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 @pytest.mark.parametrize(("change", "message"), UNFIT.values(), ids=UNFIT)
-def test_weights_of_another_model_change_nothing(change: Any, message: str, suffix: str, tmp_path: Path) -> None:
+def test_weights_of_another_model_change_nothing(
+    change: Any, message: str, suffix: str, tmp_path: Path
+) -> None:
     model, path = Small(), tmp_path / f"w{suffix}"
     before = weights_hash(model)
     other = change({name: one + 1 for name, one in Small().state_dict().items()})
@@ -222,7 +274,9 @@ def test_weights_of_another_model_change_nothing(change: Any, message: str, suff
     assert weights_hash(model) == before
 
 
-@pytest.mark.parametrize("content", [[torch.ones(1)], {"epoch": 3}, torch.ones(2)], ids=["list", "numbers", "tensor"])
+@pytest.mark.parametrize(
+    "content", [[torch.ones(1)], {"epoch": 3}, torch.ones(2)], ids=["list", "numbers", "tensor"]
+)
 def test_a_file_of_something_else_is_no_state_dict(content: Any, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "w.pt")
     with pytest.raises(FileError, match="does not hold a state_dict of tensors"):
@@ -241,7 +295,9 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         load_weights(Small(), tmp_path / "w.safetensors")
 
 
-def test_a_failure_in_the_middle_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_the_middle_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = save_weights(Small(), tmp_path / "w.safetensors")
     old = path.read_bytes()
 
@@ -266,6 +322,8 @@ def test_weights_of_another_number_format_are_refused_and_nothing_is_loaded(tmp_
     path = save_weights(Small().bfloat16(), tmp_path / "half.safetensors")
     model = Small()
     before = weights_hash(model)
-    with pytest.raises(FileError, match=r"has torch.bfloat16 for '.*' where the model has torch.float32"):
+    with pytest.raises(
+        FileError, match=r"has torch.bfloat16 for '.*' where the model has torch.float32"
+    ):
         load_weights(model, path)
     assert weights_hash(model) == before

@@ -18,7 +18,9 @@ RECIPE = lab.Recipe(["fold", {"precision": {"layers": {"fc": "bf16"}}}])
 
 def small_notebook(folder, *cells):
     notebook = nbformat.v4.new_notebook()
-    notebook.metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    notebook.metadata = {
+        "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
+    }
     notebook.cells = [nbformat.v4.new_code_cell(text) for text in ('out = ""\nword = "a"', *cells)]
     notebook.cells[0].metadata.tags = ["parameters"]
     path = folder / "small.ipynb"
@@ -31,7 +33,9 @@ def pretend_papermill(monkeypatch):
     """Papermill's place taken by a function that writes what it is told to."""
 
     def install(action):
-        monkeypatch.setattr(batch, "_execute", lambda notebook, output, parameters: action(output, parameters))
+        monkeypatch.setattr(
+            batch, "_execute", lambda notebook, output, parameters: action(output, parameters)
+        )
 
     return install
 
@@ -51,14 +55,22 @@ def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(
 
 
 def test_an_error_in_a_cell_is_told_and_leaves_nothing(tmp_path):
-    notebook = small_notebook(tmp_path, "open(f'{out}/report.json', 'w').write('half')", "raise ValueError('the loss is NaN')")
-    with pytest.raises(PaifuserError, match=r"small.ipynb failed in cell 4: ValueError: the loss is NaN"):
+    notebook = small_notebook(
+        tmp_path,
+        "open(f'{out}/report.json', 'w').write('half')",
+        "raise ValueError('the loss is NaN')",
+    )
+    with pytest.raises(
+        PaifuserError, match=r"small.ipynb failed in cell 4: ValueError: the loss is NaN"
+    ):
         run_notebook(notebook, tmp_path / "out", {"word": "b"})
     assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
 
 
 @pytest.mark.parametrize("name", ["wrod", "import os; x"])
-def test_a_parameter_that_the_notebook_does_not_declare_is_refused(tmp_path, name, pretend_papermill):
+def test_a_parameter_that_the_notebook_does_not_declare_is_refused(
+    tmp_path, name, pretend_papermill
+):
     pretend_papermill(lambda *_: pytest.fail("it ran"))
     with pytest.raises(PaifuserError, match="has no parameter"):
         run_notebook(small_notebook(tmp_path), tmp_path / "out", {name: 1})

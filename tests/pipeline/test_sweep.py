@@ -1,4 +1,6 @@
-"""A notebook run with many parameters: which runs there are, what comes of them, and what is left when some do not end well."""
+"""A notebook run with many parameters: which runs there are, what comes of them, and what is left
+when some do not end well.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from paifuser_lab.pipeline.sweep.grid import Run, runs_of
 from paifuser_lab.pipeline.sweep.report import reported
 from paifuser_lab.records import Comparison, Measurement, StepReport, Sweep, SweepRun
 
-PARAMETERS = 'out = ""\nratio = 0.5\nseed = 0\nword = "a"\nis_quick = True\nlimit = None\nfolder = "a" + "b"'
+PARAMETERS = (
+    'out = ""\nratio = 0.5\nseed = 0\nword = "a"\nis_quick = True\nlimit = None\nfolder = "a" + "b"'
+)
 REPORT = """import json
 if seed == 1:
     raise ValueError("the loss is NaN")
@@ -57,7 +61,9 @@ json.dump({"ratio_seen": given.get("ratio", 0), "threads": int(os.environ["OMP_N
 @pytest.fixture
 def notebook(tmp_path: Path) -> Path:
     made = nbformat.v4.new_notebook()
-    made.metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}}
+    made.metadata = {
+        "kernelspec": {"name": "python3", "language": "python", "display_name": "Python 3"}
+    }
     made.cells = [nbformat.v4.new_code_cell(text) for text in (PARAMETERS, REPORT)]
     made.cells[0].metadata.tags = ["parameters"]
     nbformat.write(made, tmp_path / "small.ipynb")
@@ -71,15 +77,32 @@ def acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_of_a_real_notebook_are_told_in_a_table_and_one_that_fails_keeps_none_back(
-    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    notebook: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["sweep", str(notebook), "-p", "ratio=0.25", "-p", "seed=0..1", "--jobs", "2", "--out", str(tmp_path / "out")]
+    arguments = [
+        "sweep",
+        str(notebook),
+        "-p",
+        "ratio=0.25",
+        "-p",
+        "seed=0..1",
+        "--jobs",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
     monkeypatch.setattr(sys, "argv", ["paifuser-lab", *arguments])
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 1
     printed = capsys.readouterr()
-    assert "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN" in printed.err
+    assert (
+        "ratio=0.25,seed=1: small.ipynb failed in cell 3: ValueError: the loss is NaN"
+        in printed.err
+    )
     swept = lab.Record.load(tmp_path / "out" / "sweep.json")
     assert isinstance(swept, Sweep)
     assert [(run.parameters, run.figures) for run in swept.runs] == [
@@ -95,24 +118,43 @@ def test_runs_of_a_real_notebook_are_told_in_a_table_and_one_that_fails_keeps_no
 def test_only_what_is_missing_is_run_again(notebook: Path, tmp_path: Path) -> None:
     done: list[str] = []
     first = sweep(
-        notebook, {"ratio": [0.3, 0.5], "word": ["a", "fail", "die"]}, tmp_path / "out", on_run=lambda run: done.append(run.name)
+        notebook,
+        {"ratio": [0.3, 0.5], "word": ["a", "fail", "die"]},
+        tmp_path / "out",
+        on_run=lambda run: done.append(run.name),
     )
     assert len(done) == 6 and not first.is_interrupted
-    assert {run.failure for run in first.failed} == {"it failed", "the process ended with 9 and said nothing"}
+    assert {run.failure for run in first.failed} == {
+        "it failed",
+        "the process ended with 9 and said nothing",
+    }
     done.clear()
     second = sweep(
-        notebook, {"ratio": [0.3, 0.5, 0.7], "word": ["a"]}, tmp_path / "out", on_run=lambda run: done.append(run.name)
+        notebook,
+        {"ratio": [0.3, 0.5, 0.7], "word": ["a"]},
+        tmp_path / "out",
+        on_run=lambda run: done.append(run.name),
     )
     assert done == ["ratio=0.7,word=a"] and len(second.runs) == 3 and not second.failed
-    sweep(notebook, {"ratio": [0.3], "word": ["a"]}, tmp_path / "out", replace=True, on_run=lambda run: done.append(run.name))
+    sweep(
+        notebook,
+        {"ratio": [0.3], "word": ["a"]},
+        tmp_path / "out",
+        replace=True,
+        on_run=lambda run: done.append(run.name),
+    )
     assert done[1:] == ["ratio=0.3,word=a"]
 
 
 @pytest.mark.usefixtures("acted")
-def test_runs_of_another_text_of_the_notebook_are_not_taken_for_this_one(notebook: Path, tmp_path: Path) -> None:
+def test_runs_of_another_text_of_the_notebook_are_not_taken_for_this_one(
+    notebook: Path, tmp_path: Path
+) -> None:
     sweep(notebook, {"ratio": [0.3]}, tmp_path / "out")
     notebook.write_text(notebook.read_text().replace("the loss is NaN", "the loss is not a number"))
-    with pytest.raises(PaifuserError, match=r"ratio=0.3 was run with another text of small.ipynb; give --force"):
+    with pytest.raises(
+        PaifuserError, match=r"ratio=0.3 was run with another text of small.ipynb; give --force"
+    ):
         sweep(notebook, {"ratio": [0.3, 0.4]}, tmp_path / "out")
     assert not (tmp_path / "out" / "ratio=0.4").exists()
     assert len(sweep(notebook, {"ratio": [0.3]}, tmp_path / "out", replace=True).runs) == 1
@@ -128,7 +170,19 @@ def test_an_interrupt_stops_what_is_under_way_and_keeps_what_is_complete(
     monkeypatch.setattr(program, "_tell_failure", interrupted)
     out = tmp_path / "out"
     monkeypatch.setattr(
-        sys, "argv", ["paifuser-lab", "sweep", str(notebook), "-p", "word=wait,after,a,b", "--jobs", "2", "--out", str(out)]
+        sys,
+        "argv",
+        [
+            "paifuser-lab",
+            "sweep",
+            str(notebook),
+            "-p",
+            "word=wait,after,a,b",
+            "--jobs",
+            "2",
+            "--out",
+            str(out),
+        ],
     )
     with pytest.raises(SystemExit) as ended:
         program.main()
@@ -146,17 +200,29 @@ def test_jobs_share_the_cores_and_the_table_says_that_they_disturbed_each_other(
 ) -> None:
     monkeypatch.setattr(running, "usable_cores", lambda: (8, 16))
     swept = sweep(notebook, {"ratio": [0.1, 0.9]}, tmp_path / "out", jobs=2, sort="ratio_seen")
-    assert [run.figures for run in swept.runs] == [{"ratio_seen": 0.9, "threads": 4}, {"ratio_seen": 0.1, "threads": 4}]
+    assert [run.figures for run in swept.runs] == [
+        {"ratio_seen": 0.9, "threads": 4},
+        {"ratio_seen": 0.1, "threads": 4},
+    ]
     assert "2 at a time, so latencies disturbed each other" in swept.title
-    assert list(sweep(notebook, {"ratio": [0.9, 0.1]}, tmp_path / "out", sort="ratio").frame["ratio"]) == [0.1, 0.9]
+    assert list(
+        sweep(notebook, {"ratio": [0.9, 0.1]}, tmp_path / "out", sort="ratio").frame["ratio"]
+    ) == [0.1, 0.9]
     with pytest.raises(
-        PaifuserError, match=r"No run has a figure 'speed' to sort by; there are ratio_seen, threads, ratio\. All else"
+        PaifuserError,
+        match=(
+            r"No run has a figure 'speed' to sort by; there are ratio_seen, threads, ratio\. All "
+            r"else"
+        ),
     ):
         sweep(notebook, {"ratio": [0.1, 0.9]}, tmp_path / "out", sort="speed")
 
 
 REFUSED = {
-    "a name that is not declared": (["rato=0.5"], "small.ipynb has no parameter 'rato'; it has out, ratio"),
+    "a name that is not declared": (
+        ["rato=0.5"],
+        "small.ipynb has no parameter 'rato'; it has out, ratio",
+    ),
     "the folder": (["out=a,b"], "chooses each run's 'out'"),
     "a word for a number": (["ratio=half"], "ratio = 0.5; 'half' is no number"),
     "a fraction for a whole number": (["seed=0.5"], "seed = 0; 0.5 is no whole number"),
@@ -168,18 +234,29 @@ REFUSED = {
     "an open quote": (['word="a'], "cannot be read; put words with commas"),
     "twice": (["ratio=0.3", "ratio=0.5"], "'ratio' is given twice"),
     "a falling range": (["seed=4..0"], "a range rises"),
-    "too many": (["seed=0..999", "ratio=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95,0.99"], "11,000 runs, past the limit"),
+    "too many": (
+        ["seed=0..999", "ratio=0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95,0.99"],
+        "11,000 runs, past the limit",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_cannot_be_run_is_refused_before_anything_runs(
-    case: str, notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str,
+    notebook: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     texts, sentence = REFUSED[case]
     monkeypatch.setattr(running, "WORKER", ["/nowhere"])
     options = [part for text in texts for part in ("-p", text)]
-    monkeypatch.setattr(sys, "argv", ["paifuser-lab", "sweep", str(notebook), *options, "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["paifuser-lab", "sweep", str(notebook), *options, "--out", str(tmp_path / "out")],
+    )
     with pytest.raises(SystemExit) as ended:
         program.main()
     assert ended.value.code == 2 and sentence in capsys.readouterr().err
@@ -197,17 +274,30 @@ def test_a_folder_that_cannot_be_made_is_told(notebook: Path, tmp_path: Path) ->
 
 
 def test_values_are_numbers_words_and_ranges() -> None:
-    texts = ["ratio=0.3, 1e-3", "seed=0..2,7", 'word=a,"b,c",no', "is_quick=true,false", "limit=null"]
+    texts = [
+        "ratio=0.3, 1e-3",
+        "seed=0..2,7",
+        'word=a,"b,c",no',
+        "is_quick=true,false",
+        "limit=null",
+    ]
     assert values_of(texts) == {
-        "ratio": [0.3, 1e-3], "seed": [0, 1, 2, 7], "word": ["a", "b,c", "no"], "is_quick": [True, False], "limit": [None]
-    }  # fmt: skip
+        "ratio": [0.3, 1e-3],
+        "seed": [0, 1, 2, 7],
+        "word": ["a", "b,c", "no"],
+        "is_quick": [True, False],
+        "limit": [None],
+    }
 
 
 def test_values_become_what_the_notebook_declares(notebook: Path) -> None:
     runs = runs_of(notebook, {"word": [50, "x/y"], "ratio": [1], "folder": [3], "limit": [None, 4]})
     assert [run.parameters["word"] for run in runs] == ["50", "50", "x/y", "x/y"]
     assert {run.parameters["folder"] for run in runs} == {3}, "an expression may be anything"
-    assert all("/" not in run.name for run in runs) and runs[0].name == "word=50,ratio=1,folder=3,limit=None"
+    assert (
+        all("/" not in run.name for run in runs)
+        and runs[0].name == "word=50,ratio=1,folder=3,limit=None"
+    )
 
 
 NOTHING: Any = {"default": "None"}
@@ -224,23 +314,51 @@ def test_every_combination_has_a_folder_of_its_own(words: list[str], seeds: list
         patch.setattr(grid, "declared", lambda notebook: dict.fromkeys(("word", "seed"), NOTHING))
         runs = runs_of(Path("x.ipynb"), {"word": words, "seed": seeds})
     assert len(runs) == len(words) * len(seeds) == len({run.name for run in runs})
-    assert not any(set(run.name) & set('/\\:*?"<>|\n\0') or len(run.name.encode()) > 240 for run in runs)
+    assert not any(
+        set(run.name) & set('/\\:*?"<>|\n\0') or len(run.name.encode()) > 240 for run in runs
+    )
 
 
-ROW = Measurement(name="cut", threads=1, latency_ms=2.5, parameters=1200, metric=0.75, size_bytes=4800)
+ROW = Measurement(
+    name="cut", threads=1, latency_ms=2.5, parameters=1200, metric=0.75, size_bytes=4800
+)
 REPORTS: dict[str, tuple[Any, dict[str, float], str]] = {
     "a comparison": (
-        Comparison(workload="w", machine="m", baseline="b", metric_name="accuracy", rounds=1, rows=(Measurement(name="b", threads=1), ROW)),
-        {"accuracy": 0.75, "latency_ms": 2.5, "parameters": 1200, "size_bytes": 4800}, "",
+        Comparison(
+            workload="w",
+            machine="m",
+            baseline="b",
+            metric_name="accuracy",
+            rounds=1,
+            rows=(Measurement(name="b", threads=1), ROW),
+        ),
+        {"accuracy": 0.75, "latency_ms": 2.5, "parameters": 1200, "size_bytes": 4800},
+        "",
     ),
-    "a measurement": (ROW.model_copy(update={"metric": None}), {"latency_ms": 2.5, "parameters": 1200, "size_bytes": 4800}, ""),
-    "a refused one": (Measurement(name="cut", threads=1, metric=0.5, refused="too far"), {"metric": 0.5}, "refused: too far"),
-    "numbers by name": ('{"loss": 0.5, "is_good": true, "name": "x", "bad": NaN}', {"loss": 0.5}, ""),
-    "another record": (StepReport(step="fold", seconds=1, relative_error=0), {}, "its report.json is a StepReport, which is no model's figures"),
+    "a measurement": (
+        ROW.model_copy(update={"metric": None}),
+        {"latency_ms": 2.5, "parameters": 1200, "size_bytes": 4800},
+        "",
+    ),
+    "a refused one": (
+        Measurement(name="cut", threads=1, metric=0.5, refused="too far"),
+        {"metric": 0.5},
+        "refused: too far",
+    ),
+    "numbers by name": (
+        '{"loss": 0.5, "is_good": true, "name": "x", "bad": NaN}',
+        {"loss": 0.5},
+        "",
+    ),
+    "another record": (
+        StepReport(step="fold", seconds=1, relative_error=0),
+        {},
+        "its report.json is a StepReport, which is no model's figures",
+    ),
     "a list": ("[1]", {}, "its report.json holds no figures by name"),
     "no JSON": ("{", {}, "its report.json is not JSON"),
     "none": (None, {}, "it left no report.json"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REPORTS)
@@ -257,12 +375,16 @@ def test_the_figures_of_a_report_are_found_whoever_wrote_it(case: str, tmp_path:
 def test_a_table_reads_well_and_cannot_be_broken_by_what_a_model_says() -> None:
     runs = (
         SweepRun(
-            name="a", parameters={"word": "x|y"}, figures={"latency_ms": 1.25, "parameters": 11_689_512, "size_bytes": 1536}
+            name="a",
+            parameters={"word": "x|y"},
+            figures={"latency_ms": 1.25, "parameters": 11_689_512, "size_bytes": 1536},
         ),
         SweepRun(name="b", parameters={"word": "<b>"}, failure="it broke\nfor two reasons"),
     )
     swept = Sweep(notebook="n.ipynb", jobs=1, runs=runs)
     assert "| x\\|y | 1.25 | 11.7 M | 1.54 kB |  |" in swept.to_markdown()
     assert "it broke for two reasons" in swept.to_markdown() and "<b>" not in swept._repr_html_()
-    assert json.loads(swept.model_dump_json())["runs"][1]["failure"] and "n.ipynb: 2 runs, 1 failed" in str(swept)
+    assert json.loads(swept.model_dump_json())["runs"][1][
+        "failure"
+    ] and "n.ipynb: 2 runs, 1 failed" in str(swept)
     assert "nothing has been run" in Sweep(notebook="n.ipynb", jobs=1, runs=()).to_markdown()

@@ -1,4 +1,6 @@
-"""The plan: what hardware's figures allow, what measuring chooses, and the sentence for each choice."""
+"""The plan: what hardware's figures allow, what measuring chooses, and the sentence for each
+choice.
+"""
 
 from __future__ import annotations
 
@@ -19,40 +21,82 @@ from tests.support.models import Mapped, Small, ids, images
 ALL = ("eager", "inductor", "onnxruntime", "openvino")
 
 
-def machine(bf16: float | None = None, fp16: float | None = None, int8: float | None = None) -> Hardware:
-    ceiling = Ceiling(threads=2, fp32_gflops=100, bf16_gflops=bf16, fp16_gflops=fp16, int8_gops=int8, bandwidth_gbs=10)
-    return Hardware(name="paper", source="measured", physical_cores=2, logical_cores=2, memory_bytes=1, ceilings=(ceiling,))
+def machine(
+    bf16: float | None = None, fp16: float | None = None, int8: float | None = None
+) -> Hardware:
+    ceiling = Ceiling(
+        threads=2,
+        fp32_gflops=100,
+        bf16_gflops=bf16,
+        fp16_gflops=fp16,
+        int8_gops=int8,
+        bandwidth_gbs=10,
+    )
+    return Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=2,
+        logical_cores=2,
+        memory_bytes=1,
+        ceilings=(ceiling,),
+    )
 
 
 class Stub:
-    """In the place of `compare`: rows whose latency and error a test says, by words in their labels."""
+    """In the place of `compare`: rows whose latency and error a test says, by words in their
+    labels.
+    """
 
     def __init__(self, ms: dict[str, float], error: dict[str, float]) -> None:
         self.ms, self.error, self.labels, self.seconds = ms, error, [], 0.0
 
-    def __call__(self, work: Workload, *recipes: Recipe, seconds: float, metric: bool) -> Comparison:
+    def __call__(
+        self, work: Workload, *recipes: Recipe, seconds: float, metric: bool
+    ) -> Comparison:
         self.labels, self.seconds = [one.label for one in recipes], seconds
         rows = [self.row(f"baseline · {count} threads", ()) for count in (1, 2)]
         rows += [self.row(one.label, tuple(step.label for step in one.steps)) for one in recipes]
-        return Comparison(workload=work.name, machine="paper", baseline="baseline · 1 threads", rounds=3, rows=tuple(rows))
+        return Comparison(
+            workload=work.name,
+            machine="paper",
+            baseline="baseline · 1 threads",
+            rounds=3,
+            rows=tuple(rows),
+        )
 
     def row(self, label: str, steps: tuple[str, ...]) -> Measurement:
-        ms = next((ms for words, ms in self.ms.items() if all(word in label for word in words.split("+"))), 10.0)
+        ms = next(
+            (
+                ms
+                for words, ms in self.ms.items()
+                if all(word in label for word in words.split("+"))
+            ),
+            10.0,
+        )
         if ms < 0:
             return Measurement(name=label, steps=steps, threads=1, failure="it broke")
         error = next((error for words, error in self.error.items() if words in label), 1e-6)
-        return Measurement(name=label, steps=steps, threads=1, latency_ms=ms, speedup=10 / ms, relative_error=error)
+        return Measurement(
+            name=label, steps=steps, threads=1, latency_ms=ms, speedup=10 / ms, relative_error=error
+        )
 
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Plan on paper: `plan(work, ms={...}, on=machine(...))` gives the recipe and the stub that was asked."""
+    """Plan on paper: `plan(work, ms={...}, on=machine(...))` gives the recipe and the stub that was
+    asked.
+    """
     monkeypatch.setattr(hardware_plan, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(hardware_plan, "available_engines", lambda: ALL)
     monkeypatch.setattr(hardware_plan, "saturates", lambda: False)
 
     def planned(
-        work: Workload, *, on: Hardware | None = None, ms: Any = None, error: Any = None, **options: Any
+        work: Workload,
+        *,
+        on: Hardware | None = None,
+        ms: Any = None,
+        error: Any = None,
+        **options: Any,
     ) -> tuple[Recipe, Stub]:
         stub = Stub(ms or {}, error or {})
         monkeypatch.setattr(hardware_plan, "hardware", lambda: on or machine())
@@ -81,34 +125,48 @@ def test_16_bits_are_tried_only_where_the_ceiling_pays_and_the_error_allows(
     on: Hardware, max_error: float, tried: str | None, plan: Any
 ) -> None:
     _, stub = plan(small(), on=on, max_error=max_error)
-    assert {half for half in ("bf16", "fp16") for label in stub.labels if half in label} == ({tried} if tried else set())
+    assert {half for half in ("bf16", "fp16") for label in stub.labels if half in label} == (
+        {tried} if tried else set()
+    )
 
 
 def test_every_engine_is_tried_with_every_sensible_number_of_threads(plan: Any) -> None:
     _, stub = plan(small())
     assert len(stub.labels) == len(set(stub.labels)) >= 2 * (2 + 3)
     for engine in ALL:
-        assert {count for count in "12" for label in stub.labels if engine in label and f"· {count} thread" in label} == {
+        assert {
+            count
+            for count in "12"
+            for label in stub.labels
+            if engine in label and f"· {count} thread" in label
+        } == {
             "1",
             "2",
         }
     assert all(label.startswith("fold batch-norm") for label in stub.labels)
     _, stub = plan(small(), engines=iter(("onnxruntime",)), seconds=7.0)
-    assert all("onnxruntime" in label for label in stub.labels) and len(stub.labels) >= 2 and stub.seconds == 7.0
+    assert (
+        all("onnxruntime" in label for label in stub.labels)
+        and len(stub.labels) >= 2
+        and stub.seconds == 7.0
+    )
 
 
 def test_a_model_without_images_or_batch_norm_is_offered_neither_layout_nor_fold(plan: Any) -> None:
     _, stub = plan(Workload(Mapped(), {"ids": ids()}))
-    assert not any("channels" in label or "fold" in label for label in stub.labels) and len(stub.labels) >= 2 * 4
+    assert (
+        not any("channels" in label or "fold" in label for label in stub.labels)
+        and len(stub.labels) >= 2 * 4
+    )
 
 
 def test_the_fastest_is_taken_with_a_sentence_for_each_step(plan: Any) -> None:
     recipe, stub = plan(small(), ms={"openvino · 2": 2.0, "onnxruntime · 2": 3.0})
     assert recipe.label == "fold batch-norm → openvino · 2 threads" and recipe.workload == "small"
     assert all(step.why for step in recipe.steps)
-    assert (
-        recipe.steps[-1].why
-        == "2 ms against 10 ms as it was (5.00 ×, output error 1.0e-06); next best: fold batch-norm → onnxruntime · 2 threads with 3 ms"
+    assert recipe.steps[-1].why == (
+        "2 ms against 10 ms as it was (5.00 ×, output error 1.0e-06); next best: fold "
+        "batch-norm → onnxruntime · 2 threads with 3 ms"
     )
     assert recipe.steps[0].why.startswith("1 batch-norm layers follow")
     assert recipe.evidence is not None and len(recipe.evidence.rows) == len(stub.labels) + 2
@@ -118,7 +176,9 @@ def test_the_fastest_is_taken_with_a_sentence_for_each_step(plan: Any) -> None:
 def test_a_layout_says_of_how_many_it_is_the_fastest(plan: Any) -> None:
     recipe, stub = plan(small(), ms={"channels last+eager · 1": 1.0})
     assert [step.kind for step in recipe.steps] == ["fold", "layout", "backend"]
-    assert recipe.steps[1].why.startswith(f"part of the fastest of {len(stub.labels)} recipes measured here")
+    assert recipe.steps[1].why.startswith(
+        f"part of the fastest of {len(stub.labels)} recipes measured here"
+    )
 
 
 def test_what_errs_too_much_is_not_taken_however_fast(plan: Any) -> None:
@@ -132,17 +192,27 @@ def test_what_errs_too_much_is_not_taken_however_fast(plan: Any) -> None:
 @pytest.mark.parametrize(
     ("ms", "chosen"),
     [
-        ({"channels last+eager · 1": 5.0, "eager · 1": 5.1, "openvino · 1": 5.0}, "fold batch-norm → eager · 1 thread"),
+        (
+            {"channels last+eager · 1": 5.0, "eager · 1": 5.1, "openvino · 1": 5.0},
+            "fold batch-norm → eager · 1 thread",
+        ),
         ({"eager · 1": 5.4, "openvino · 1": 5.0}, "fold batch-norm → openvino · 1 thread"),
-        ({"onnxruntime · 2": 5.0, "openvino · 2": 5.1}, "fold batch-norm → onnxruntime · 2 threads"),
+        (
+            {"onnxruntime · 2": 5.0, "openvino · 2": 5.1},
+            "fold batch-norm → onnxruntime · 2 threads",
+        ),
     ],
 )
 def test_among_equals_the_simpler_is_taken(ms: dict[str, float], chosen: str, plan: Any) -> None:
     assert plan(small(), ms=ms)[0].label == chosen
 
 
-@pytest.mark.parametrize("ms", [{"baseline": 1.0}, {"fold": -1.0}], ids=["nothing is faster", "everything fails"])
-def test_where_nothing_is_faster_nothing_is_done_and_the_evidence_stays(ms: dict[str, float], plan: Any) -> None:
+@pytest.mark.parametrize(
+    "ms", [{"baseline": 1.0}, {"fold": -1.0}], ids=["nothing is faster", "everything fails"]
+)
+def test_where_nothing_is_faster_nothing_is_done_and_the_evidence_stays(
+    ms: dict[str, float], plan: Any
+) -> None:
     recipe, _ = plan(small(), ms=ms)
     assert recipe == Recipe() and recipe.evidence is not None and recipe.workload == "small"
 
@@ -153,11 +223,15 @@ def test_an_engine_that_breaks_does_not_keep_the_others_from_winning(plan: Any) 
 
 
 def test_an_engine_that_is_not_here_is_refused(plan: Any) -> None:
-    with pytest.raises(WorkloadError, match="engine 'tensorrt' is not available here; there are eager, inductor"):
+    with pytest.raises(
+        WorkloadError, match="engine 'tensorrt' is not available here; there are eager, inductor"
+    ):
         plan(small(), engines=("tensorrt",))
 
 
-@pytest.mark.parametrize(("engines", "last"), [(None, "openvino"), (("eager",), "layout"), (("inductor",), "layout")])
+@pytest.mark.parametrize(
+    ("engines", "last"), [(None, "openvino"), (("eager",), "layout"), (("inductor",), "layout")]
+)
 def test_without_time_the_figures_decide(engines: Any, last: str, plan: Any) -> None:
     recipe, stub = plan(small(), seconds=0, engines=engines)
     assert stub.labels == [] and recipe.evidence is None and all(step.why for step in recipe.steps)
@@ -182,12 +256,20 @@ def test_a_named_device_gets_a_plan_of_its_own_with_reasons(
     recipe = lab.plan(small())
     assert [step.kind for step in recipe.steps] == ["fold", "layout", "precision", "backend"]
     assert recipe.steps[2].default == half and recipe.steps[3].name == "inductor"
-    assert sentence in recipe.explain() and published.name in recipe.explain() and all(step.why for step in recipe.steps)
+    assert (
+        sentence in recipe.explain()
+        and published.name in recipe.explain()
+        and all(step.why for step in recipe.steps)
+    )
     assert lab.plan(small(), max_error=1e-4).label == "fold batch-norm → channels last → inductor"
 
 
-@pytest.mark.parametrize("device", [key for key, one in DEVICES.items() if one.device.kind != "cuda"])
-def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "device", [key for key, one in DEVICES.items() if one.device.kind != "cuda"]
+)
+def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from paifuser_lab.machine import machine as machines
 
     monkeypatch.setattr(machines, "_this_machine", lambda refresh: machine())
@@ -195,21 +277,33 @@ def test_a_device_that_inductor_does_not_compile_for_is_planned_without_it(devic
     recipe = lab.plan(small())
     assert [step.kind for step in recipe.steps] == ["fold", "precision", "backend"]
     assert recipe.steps[-1].name == "eager"
-    assert f"Inductor does not compile for {DEVICES[device].device.name}, an NPU" in recipe.explain()
+    assert (
+        f"Inductor does not compile for {DEVICES[device].device.name}, an NPU" in recipe.explain()
+    )
     assert "fuses" not in recipe.explain() and "channels-last" not in recipe.explain()
 
 
 @pytest.mark.parametrize(
     ("kind", "capability", "reason"),
-    [("cuda", (7, 0), ""), ("cuda", None, ""), ("cuda", (6, 1), "compute capability 6.1"), ("npu", None, "an NPU")],
+    [
+        ("cuda", (7, 0), ""),
+        ("cuda", None, ""),
+        ("cuda", (6, 1), "compute capability 6.1"),
+        ("npu", None, "an NPU"),
+    ],
 )
 def test_what_a_plan_says_of_inductor_follows_from_the_device(
     kind: Any, capability: tuple[int, int] | None, reason: str, plan: Any
 ) -> None:
-    device = DEVICES["V100"].device.model_copy(update={"name": "device x", "kind": kind, "compute_capability": capability})
+    device = DEVICES["V100"].device.model_copy(
+        update={"name": "device x", "kind": kind, "compute_capability": capability}
+    )
     there = machine().model_copy(update={"source": "published", "accelerators": (device,)})
     recipe, _ = plan(small(), on=there)
-    assert recipe.steps[-1].name == ("eager" if reason else "inductor") and reason in recipe.steps[-1].why
+    assert (
+        recipe.steps[-1].name == ("eager" if reason else "inductor")
+        and reason in recipe.steps[-1].why
+    )
     only_fuse, _ = plan(small(), on=there, engines=["inductor"])
     assert ("backend" in [step.kind for step in only_fuse.steps]) == (not reason), (
         "an engine that may not be taken is not planned"
@@ -233,15 +327,28 @@ def test_planning_leaves_the_model_as_it_was(plan: Any) -> None:
     assert not any(one._forward_hooks for one in model.modules()) and torch.is_grad_enabled()
 
 
-def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowed(plan: Any) -> None:
+def test_int8_is_tried_where_the_hardware_is_fast_in_it_and_some_error_is_allowed(
+    plan: Any,
+) -> None:
     work = lab.load("resnet18-tiny")
-    recipe, stub = plan(work, on=machine(int8=400), ms={"int8+openvino": 1.0}, error={"int8": 0.015})
-    assert any(step.options == {"default": "int8"} for step in recipe) and recipe[-1].options["name"] == "openvino"
+    recipe, stub = plan(
+        work, on=machine(int8=400), ms={"int8+openvino": 1.0}, error={"int8": 0.015}
+    )
+    assert (
+        any(step.options == {"default": "int8"} for step in recipe)
+        and recipe[-1].options["name"] == "openvino"
+    )
     assert sum("int8" in label and "onnxruntime" in label for label in stub.labels) > 0
     assert not any("int8" in label for label in plan(work, on=machine(int8=110))[1].labels)
-    assert not any("int8" in label for label in plan(work, on=machine(int8=400), max_error=0.005)[1].labels)
+    assert not any(
+        "int8" in label for label in plan(work, on=machine(int8=400), max_error=0.005)[1].labels
+    )
 
 
-def test_int8_is_not_tried_where_engines_saturate(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_is_not_tried_where_engines_saturate(
+    plan: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hardware_plan, "saturates", lambda: True)
-    assert not any("int8" in label for label in plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels)
+    assert not any(
+        "int8" in label for label in plan(lab.load("resnet18-tiny"), on=machine(int8=400))[1].labels
+    )

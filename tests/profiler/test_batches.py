@@ -1,4 +1,6 @@
-"""The batch size worth running: which batches are tried, what is chosen, and that memory is never asked for past the limit."""
+"""The batch size worth running: which batches are tried, what is chosen, and that memory is never
+asked for past the limit.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,24 @@ from paifuser_lab.records import BatchRow, BatchSweep, Record, readable_bytes
 from paifuser_lab.workload import Inputs
 from tests.support.models import Mapped, Small, images
 
-ROW_KEYS = {"batch", "latency_ms", "spread_ms", "throughput_per_s", "peak_bytes", "predicted_bytes", "utilisation",
-            "is_timed_in_turn", "failure"}  # fmt: skip
+ROW_KEYS = {
+    "batch",
+    "latency_ms",
+    "spread_ms",
+    "throughput_per_s",
+    "peak_bytes",
+    "predicted_bytes",
+    "utilisation",
+    "is_timed_in_turn",
+    "failure",
+}
 
 
 @pytest.fixture
 def pace(monkeypatch):
-    """Latency by a formula instead of a clock: 4 ms a call and 1 ms an example, unless a test says otherwise."""
+    """Latency by a formula instead of a clock: 4 ms a call and 1 ms an example, unless a test says
+    otherwise.
+    """
     turns: list[tuple[int, ...]] = []
     formula = {"ms": lambda batch: 4.0 + batch, "now_s": 0.0, "calls_a_round": 0}
 
@@ -103,7 +116,9 @@ class Exhausted(nn.Module):
 
 
 def workload(model: nn.Module | None = None, inputs: object = None) -> lab.Workload:
-    return lab.Workload(model or nn.Linear(4, 4), torch.randn(2, 4) if inputs is None else inputs, name="small")
+    return lab.Workload(
+        model or nn.Linear(4, 4), torch.randn(2, 4) if inputs is None else inputs, name="small"
+    )
 
 
 # What is tried and chosen: arithmetic.
@@ -137,7 +152,9 @@ def test_refinement_lies_strictly_between_the_knee_and_its_neighbours(tried, dat
     assert len(middles) <= 2 and not tried & set(middles)
     for middle in middles:
         beside = (
-            max((one for one in tried if one < knee), default=0) if middle < knee else min(one for one in tried if one > knee)
+            max((one for one in tried if one < knee), default=0)
+            if middle < knee
+            else min(one for one in tried if one > knee)
         )
         assert min(beside, knee) < middle < max(beside, knee)
 
@@ -152,9 +169,15 @@ def test_the_knee_and_the_best_are_always_timed_in_turn(curve, plateau):
 
 @pytest.mark.parametrize(
     ("curve", "expected"),
-    [({1: 10.0}, False), ({1: 10.0, 2: 10.0}, False), ({1: 10.0, 2: 10.0, 4: 10.2}, True), ({1: 10.0, 2: 9.0, 4: 10.5}, False),
-     ({1: 10.0, 2: 20.0, 4: 20.1, 8: 20.2}, True), ({1: 10.0, 2: 8.0, 4: 5.0}, True)],
-)  # fmt: skip
+    [
+        ({1: 10.0}, False),
+        ({1: 10.0, 2: 10.0}, False),
+        ({1: 10.0, 2: 10.0, 4: 10.2}, True),
+        ({1: 10.0, 2: 9.0, 4: 10.5}, False),
+        ({1: 10.0, 2: 20.0, 4: 20.1, 8: 20.2}, True),
+        ({1: 10.0, 2: 8.0, 4: 5.0}, True),
+    ],
+)
 def test_a_plateau_is_two_doublings_that_brought_hardly_anything(curve, expected):
     assert plan.has_levelled_off(curve) is expected
 
@@ -171,11 +194,15 @@ def test_linear_memory_is_never_predicted_too_low(base, slope, batches, batch):
 
 
 @given(BASES, SLOPES, st.integers(0, 10**6), st.integers(2, 10))
-def test_memory_that_grows_with_the_square_is_foreseen_after_three_batches(base, slope, bend, doublings):
+def test_memory_that_grows_with_the_square_is_foreseen_after_three_batches(
+    base, slope, bend, doublings
+):
     sizes = [2**power for power in range(doublings + 1)]
     measured = {0: base} | {size: base + slope * size + bend * size**2 for size in sizes}
     following = 2 * sizes[-1]
-    assert plan.predicted_bytes(measured, following) >= (base + slope * following + bend * following**2) * (1 - 1e-9)
+    assert plan.predicted_bytes(measured, following) >= (
+        base + slope * following + bend * following**2
+    ) * (1 - 1e-9)
 
 
 @given(BASES, SLOPES, st.integers(1, 10**12), st.integers(1, 2048))
@@ -186,7 +213,9 @@ def test_a_sweep_by_prediction_never_passes_a_limit(base, slope, limit, most):
         if len(measured) > 1 and plan.predicted_bytes(measured, batch) > limit:
             break
         needed = base + slope * batch
-        assert needed <= limit * (1 + 1e-9) or batch == 1, "the first is measured, all others are predicted"
+        assert needed <= limit * (1 + 1e-9) or batch == 1, (
+            "the first is measured, all others are predicted"
+        )
         if needed > limit:
             break
         measured[batch] = needed
@@ -205,14 +234,25 @@ def test_a_batch_between_two_measured_ones_needs_no_more_than_the_larger():
 
 @pytest.mark.parametrize(
     ("seen", "batch", "leading", "lost"),
-    [([], 1, (8,), None), ([(1, (1,)), (2, (2,))], 4, (2,), 2), ([(1, (1,))], 2, (1,), None), ([(1, (3,)), (2, (3,))], 4, (3,), None),
-     ([(8, (8,))], 16, (8,), 8), ([(2, (2, 5))], 4, (4, 5), None), ([(2, (2,))], 4, (4, 1), None)],
-)  # fmt: skip
+    [
+        ([], 1, (8,), None),
+        ([(1, (1,)), (2, (2,))], 4, (2,), 2),
+        ([(1, (1,))], 2, (1,), None),
+        ([(1, (3,)), (2, (3,))], 4, (3,), None),
+        ([(8, (8,))], 16, (8,), 8),
+        ([(2, (2, 5))], 4, (4, 5), None),
+        ([(2, (2,))], 4, (4, 1), None),
+    ],
+)
 def test_an_answer_that_stops_following_the_batch_is_noticed(seen, batch, leading, lost):
     assert plan.lost_batch(seen, batch, leading) == lost
 
 
-@given(st.floats(0.01, 999), st.sampled_from(list(memory_limit.UNITS)), st.sampled_from(["", " ", "  "]))
+@given(
+    st.floats(0.01, 999),
+    st.sampled_from(list(memory_limit.UNITS)),
+    st.sampled_from(["", " ", "  "]),
+)
 def test_a_size_is_read_with_its_unit(number, unit, gap):
     text = f"{number:.3f}{gap}{unit}"
     exact = float(f"{number:.3f}") * memory_limit.UNITS[unit]
@@ -224,10 +264,18 @@ def test_a_size_is_read_with_its_unit(number, unit, gap):
 
 
 def test_sizes_are_decimal_unless_they_say_otherwise():
-    assert [memory_limit.bytes_of(one) for one in ("2 GB", "1.5 GiB", "300", 7)] == [2 * 10**9, 3 * 2**29, 300, 7]
+    assert [memory_limit.bytes_of(one) for one in ("2 GB", "1.5 GiB", "300", 7)] == [
+        2 * 10**9,
+        3 * 2**29,
+        300,
+        7,
+    ]
 
 
-@pytest.mark.parametrize("bad", ["2 GBs", "", "GB", "-1 GB", "1e3 MB", "2 GB 1", "nan", "1٣ MB", None, 2.5, True, b"2 GB"])
+@pytest.mark.parametrize(
+    "bad",
+    ["2 GBs", "", "GB", "-1 GB", "1e3 MB", "2 GB 1", "nan", "1٣ MB", None, 2.5, True, b"2 GB"],
+)
 def test_what_is_no_size_is_quoted(bad):
     with pytest.raises(MeasureError, match=re.escape(repr(bad))):
         memory_limit.bytes_of(bad)
@@ -238,11 +286,17 @@ def test_what_is_no_size_is_quoted(bad):
 
 def test_batches_repeat_the_example_and_leave_other_tensors_alone():
     table, flag = torch.randn(5, 2), torch.tensor(3)
-    inputs = Inputs((torch.arange(3).unsqueeze(1), [table, 7]), {"flag": flag, "mask": torch.tensor([1, 0, 1])})
+    inputs = Inputs(
+        (torch.arange(3).unsqueeze(1), [table, 7]), {"flag": flag, "mask": torch.tensor([1, 0, 1])}
+    )
     larger = repeated(inputs, 3, 7)
     assert larger.args[0].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert larger.kwargs["mask"].tolist() == [1, 0, 1, 1, 0, 1, 1]
-    assert torch.equal(larger.args[1][0], table) and larger.args[1][1] == 7 and torch.equal(larger.kwargs["flag"], flag)
+    assert (
+        torch.equal(larger.args[1][0], table)
+        and larger.args[1][1] == 7
+        and torch.equal(larger.kwargs["flag"], flag)
+    )
     assert repeated(inputs, 3, 2).args[0].flatten().tolist() == [0, 1]
 
 
@@ -262,7 +316,14 @@ def test_a_smaller_batch_is_a_view_of_a_larger_one_even_where_a_table_is_as_long
 
 
 def test_the_batch_is_the_first_tensors_that_has_one():
-    assert example_batch(workload(Mapped(), {"scale": torch.tensor(2.0), "ids": torch.zeros(6, 3, dtype=torch.long)})) == 6
+    assert (
+        example_batch(
+            workload(
+                Mapped(), {"scale": torch.tensor(2.0), "ids": torch.zeros(6, 3, dtype=torch.long)}
+            )
+        )
+        == 6
+    )
 
 
 # Sweeps.
@@ -271,23 +332,36 @@ def test_the_batch_is_the_first_tensors_that_has_one():
 def test_the_knee_of_a_known_curve_is_found_between_the_doublings(pace):
     sweep = batch_size(workload(), plateau=0.85)
     assert [row.batch for row in sweep.ran][:5] == [1, 2, 4, 8, 16]
-    assert all(row.throughput_per_s == pytest.approx(row.batch / (4 + row.batch) * 1e3) for row in sweep.ran)
+    assert all(
+        row.throughput_per_s == pytest.approx(row.batch / (4 + row.batch) * 1e3)
+        for row in sweep.ran
+    )
     assert 20 <= sweep.knee <= 26, "b / (4 + b) reaches 85% at 23"
-    assert sweep.best.batch >= 64 and sweep.best.is_timed_in_turn and sweep[sweep.knee].is_timed_in_turn
+    assert (
+        sweep.best.batch >= 64
+        and sweep.best.is_timed_in_turn
+        and sweep[sweep.knee].is_timed_in_turn
+    )
     assert "two more doublings brought less than 3% more" in sweep.reason
     assert pace["turns"][-1] == tuple(row.batch for row in sweep.rows if row.is_timed_in_turn)
 
 
 def test_the_rounds_in_turn_decide_and_not_the_first_timing(pace):
-    slow_first = iter([100.0, 100.0, 100.0])  # whatever the machine did while a batch of 1 was timed alone
+    slow_first = iter(
+        [100.0, 100.0, 100.0]
+    )  # whatever the machine did while a batch of 1 was timed alone
     pace["ms"] = lambda batch: next(slow_first, 1.0) if batch == 1 else float(batch)
     sweep = batch_size(workload())
     assert (sweep.knee, sweep[1].latency_ms) == (1, 1.0), "every batch gives as much as any other"
 
 
 def test_what_is_smaller_than_the_knee_was_found_wanting_in_turn(pace):
-    lucky = iter([0.5] * 3)  # 32 looked twice as good while it was timed alone, so that everything below it looked poor
-    pace["ms"] = lambda batch: (next(lucky, 1.0) if batch == 32 else 1.0) * batch / 1.05 ** math.log2(batch)
+    lucky = iter(
+        [0.5] * 3
+    )  # 32 looked twice as good while it was timed alone, so that everything below it looked poor
+    pace["ms"] = lambda batch: (
+        (next(lucky, 1.0) if batch == 32 else 1.0) * batch / 1.05 ** math.log2(batch)
+    )
     sweep = batch_size(workload(), most=32, plateau=0.75)
     assert sweep.knee == 1 and "78%" in sweep.reason, "1 / 1.05⁵, with the best as it is in turn"
     assert len([one for one in pace["turns"] if len(one) > 1]) > 1
@@ -301,7 +375,8 @@ def test_the_sweep_stops_at_the_most(pace):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "largest", "is_in_turn"), [(10.0, 4, True), (30.0, 32, True), (90.0, 128, True), (2.0, 1, False)]
+    ("seconds", "largest", "is_in_turn"),
+    [(10.0, 4, True), (30.0, 32, True), (90.0, 128, True), (2.0, 1, False)],
 )
 def test_the_sweep_stops_when_time_is_up(seconds, largest, is_in_turn, pace):
     pace["ms"] = lambda batch: 100.0 + 10 * batch
@@ -339,22 +414,31 @@ def test_what_is_predicted_past_the_limit_is_not_even_called(pace):
     limit = 100_000
     sweep = batch_size(workload(Watched()), limit)
     per_example = 101 * 4 * 4
-    assert max(called) * per_example <= limit < (max(called) * 1.3 + 1) * per_example, "and it came near to the limit"
+    assert max(called) * per_example <= limit < (max(called) * 1.3 + 1) * per_example, (
+        "and it came near to the limit"
+    )
     assert {row.batch for row in sweep.rows if row.failure}.isdisjoint(called)
 
 
 def test_memory_counts_weights_inputs_and_what_a_call_needs(pace):
     sweep = batch_size(workload(nn.Linear(4, 4)), most=4)
-    assert [row.peak_bytes for row in sweep.rows if row.batch in (1, 4)] == [80 + 16 + 16, 80 + 64 + 64]
+    assert [row.peak_bytes for row in sweep.rows if row.batch in (1, 4)] == [
+        80 + 16 + 16,
+        80 + 64 + 64,
+    ]
 
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried"),
-     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
-     RuntimeError("[enforce fail] not enough memory: you tried"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling")],
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+        RuntimeError("[enforce fail] not enough memory: you tried"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling"),
+    ],
     ids=lambda error: type(error).__name__,
-)  # fmt: skip
+)
 def test_running_out_of_memory_is_a_row_and_the_sweep_goes_on_below_it(error, pace):
     pace["ms"] = lambda batch: 1.0
     sweep = batch_size(workload(Exhausted(error)))
@@ -370,14 +454,19 @@ def test_a_model_too_large_for_a_single_example_is_told_so():
         def forward(self, x: Tensor) -> Tensor:
             raise MemoryError("no room")
 
-    with pytest.raises(MeasureError, match="with a batch of 1 ran out of memory: no room; free some"):
+    with pytest.raises(
+        MeasureError, match="with a batch of 1 ran out of memory: no room; free some"
+    ):
         batch_size(workload(Never()))
 
 
 def test_a_batch_that_is_fixed_in_the_model_is_told_and_keeps_its_row(pace):
     sweep = batch_size(workload(Fixed(), torch.randn(8, 4)))
     assert [row.batch for row in sweep.ran] == [8] and sweep.knee == 8
-    assert "fails at the model itself (Fixed)" in sweep[4].failure and "invalid for input of size" in sweep[16].failure
+    assert (
+        "fails at the model itself (Fixed)" in sweep[4].failure
+        and "invalid for input of size" in sweep[16].failure
+    )
     assert "the model fails at a batch of 16" in sweep.reason
 
 
@@ -392,7 +481,9 @@ def test_the_batch_of_the_example_is_tried_where_smaller_ones_fail(pace):
 def test_a_model_that_cannot_take_one_example_is_swept_from_two(pace):
     sweep = batch_size(workload(Squeezing()), most=8)
     assert sweep[1].failure is not None and sweep[1].throughput_per_s is None
-    assert [row.batch for row in sweep.ran][:3] == [2, 4, 6] or [row.batch for row in sweep.ran][:2] == [2, 4]
+    assert [row.batch for row in sweep.ran][:3] == [2, 4, 6] or [row.batch for row in sweep.ran][
+        :2
+    ] == [2, 4]
 
 
 def test_an_answer_for_fewer_than_were_given_is_a_failure(pace):
@@ -444,7 +535,10 @@ def test_whoever_asks_to_stop_gets_the_rows_so_far(pace):
     ("options", "message"),
     [
         ({"memory_limit": 10}, "80 B for its weights alone and the memory limit is 10 B"),
-        ({"memory_limit": 100}, "with a batch of 1 needs 112 B, more than the limit of 100 B; raise memory_limit"),
+        (
+            {"memory_limit": 100},
+            "with a batch of 1 needs 112 B, more than the limit of 100 B; raise memory_limit",
+        ),
         ({"memory_limit": "2 GBs"}, "'2 GBs' cannot be read"),
         ({"plateau": 0.0}, "plateau=0.0 is no share"),
         ({"plateau": 1.01}, "plateau=1.01"),
@@ -504,20 +598,48 @@ SWEEP = BatchSweep(
     memory_limit_bytes=5_000_000,
     plateau=0.85,
     rows=(
-        BatchRow(batch=1, latency_ms=2.0, spread_ms=(1.9, 2.1), throughput_per_s=500.0, peak_bytes=1_000_000),
-        BatchRow(batch=2, latency_ms=2.1, spread_ms=(2, 2.2), throughput_per_s=952.4, peak_bytes=2_000_000, is_timed_in_turn=True),
-        BatchRow(batch=4, latency_ms=4.0, spread_ms=(4, 4), throughput_per_s=1000.0, peak_bytes=4_000_000, is_timed_in_turn=True),
-        BatchRow(batch=8, predicted_bytes=8_000_000, failure="not tried: would need 8 MB, more than the limit of <5 MB>"),
+        BatchRow(
+            batch=1,
+            latency_ms=2.0,
+            spread_ms=(1.9, 2.1),
+            throughput_per_s=500.0,
+            peak_bytes=1_000_000,
+        ),
+        BatchRow(
+            batch=2,
+            latency_ms=2.1,
+            spread_ms=(2, 2.2),
+            throughput_per_s=952.4,
+            peak_bytes=2_000_000,
+            is_timed_in_turn=True,
+        ),
+        BatchRow(
+            batch=4,
+            latency_ms=4.0,
+            spread_ms=(4, 4),
+            throughput_per_s=1000.0,
+            peak_bytes=4_000_000,
+            is_timed_in_turn=True,
+        ),
+        BatchRow(
+            batch=8,
+            predicted_bytes=8_000_000,
+            failure="not tried: would need 8 MB, more than the limit of <5 MB>",
+        ),
     ),
     knee=2,
     reason="A batch of 2 reaches 95% of the best throughput.",
-)  # fmt: skip
+)
 
 
 def test_a_sweep_survives_a_file_and_is_a_frame(tmp_path):
     assert Record.load(SWEEP.save(tmp_path / "sweep.json")) == SWEEP
     assert list(SWEEP.frame.index) == [1, 2, 4, 8] and {"batch", *SWEEP.frame.columns} == ROW_KEYS
-    assert (SWEEP.best.batch, SWEEP[8].throughput_per_s, repr(SWEEP)) == (4, None, "BatchSweep(<b>net</b>: 4 batch sizes)")
+    assert (SWEEP.best.batch, SWEEP[8].throughput_per_s, repr(SWEEP)) == (
+        4,
+        None,
+        "BatchSweep(<b>net</b>: 4 batch sizes)",
+    )
     with pytest.raises(KeyError, match="no row for a batch of 3"):
         SWEEP[3]
 
@@ -525,7 +647,11 @@ def test_a_sweep_survives_a_file_and_is_a_frame(tmp_path):
 def test_a_sweep_reads_as_a_table_with_the_knee_and_the_reason():
     lines = str(SWEEP).splitlines()
     assert "utilisation" not in lines[1], "nothing is known of it"
-    assert lines[3].endswith("the knee") and lines[4].endswith("highest throughput") and lines[-1] == SWEEP.reason
+    assert (
+        lines[3].endswith("the knee")
+        and lines[4].endswith("highest throughput")
+        and lines[-1] == SWEEP.reason
+    )
 
 
 def test_text_from_a_model_is_never_markup():
@@ -547,10 +673,14 @@ def test_the_figure_marks_the_knee_and_the_limit(dark):
 def test_a_limit_far_away_leaves_the_figures_at_the_side_apart():
     far = lab.figure(SWEEP.model_copy(update={"memory_limit_bytes": 10**12}))
     far.draw_without_rendering()
-    boxes = [label.get_window_extent() for label in far.axes[2].get_yticklabels() if label.get_text()]
+    boxes = [
+        label.get_window_extent() for label in far.axes[2].get_yticklabels() if label.get_text()
+    ]
     low, high = far.axes[2].get_window_extent().intervaly
     shown = sorted(box.y0 for box in boxes if low <= box.y0 <= high)
-    assert len(shown) > 1 and all(after - before > boxes[0].height for before, after in pairwise(shown))
+    assert len(shown) > 1 and all(
+        after - before > boxes[0].height for before, after in pairwise(shown)
+    )
 
 
 def test_the_figure_of_a_single_batch_is_drawn():

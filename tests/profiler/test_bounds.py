@@ -1,4 +1,6 @@
-"""What binds a layer: the roofs over it, what lies around its operators, and ceilings that a layer itself beats."""
+"""What binds a layer: the roofs over it, what lies around its operators, and ceilings that a layer
+itself beats.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,30 @@ from paifuser_lab.profiler import faster, layers, rows
 from paifuser_lab.profiler.observation import Sight
 from paifuser_lab.records import Ceiling, Hardware, OperatorProfile
 
-CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, fp16_gflops=50, int8_gops=400, bandwidth_gbs=10)
+CEILING = Ceiling(
+    threads=1, fp32_gflops=100, bf16_gflops=200, fp16_gflops=50, int8_gops=400, bandwidth_gbs=10
+)
 RAN = (OperatorProfile(name="linear", calls=1, ms=1.0),)
 
 
 def paper(ceiling: Ceiling = CEILING) -> Hardware:
-    return Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+    return Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(ceiling,),
+    )
 
 
 def sight(model: nn.Module | None = None) -> Sight:
     return Sight(Workload(model or nn.Linear(4, 4), torch.randn(2, 4)), 1, paper())
 
 
-def bounds(monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: Any) -> dict[str, Any]:
+def bounds(
+    monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: Any
+) -> dict[str, Any]:
     """The bounds of a layer of 10 ms, on a machine where calling costs nothing."""
     monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
     monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
@@ -35,9 +48,12 @@ def bounds(monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: An
 
 
 @pytest.mark.parametrize(
-    ("dtype", "roof_ms"), [("float32", 4.0), ("bfloat16", 2.0), ("float16", 8.0), ("int8", 1.0), ("int64", 4.0)]
+    ("dtype", "roof_ms"),
+    [("float32", 4.0), ("bfloat16", 2.0), ("float16", 8.0), ("int8", 1.0), ("int64", 4.0)],
 )
-def test_a_layer_is_held_against_the_rate_of_its_own_format(dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_is_held_against_the_rate_of_its_own_format(
+    dtype: str, roof_ms: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert bounds(monkeypatch, flops=400_000_000, dtype=dtype)["roof_ms"] == pytest.approx(roof_ms)
 
 
@@ -61,7 +77,10 @@ def test_time_around_the_operators_counts_beyond_the_noise_and_never_more_than_t
 
 def test_a_busy_moment_of_the_operators_is_taken_from_nobodys_overhead() -> None:
     seen = sight()
-    seen.operators.runs_ms = [{("a", "mm"): 5.0, ("a", "add"): 1.0}, {("a", "mm"): 2.0, ("a", "add"): 1.0, ("b", "mm"): 1.0}]
+    seen.operators.runs_ms = [
+        {("a", "mm"): 5.0, ("a", "add"): 1.0},
+        {("a", "mm"): 2.0, ("a", "add"): 1.0, ("b", "mm"): 1.0},
+    ]
     assert rows._least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
 
 
@@ -74,7 +93,9 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
     found: list[tuple[int, dict[str, float]]] = []
     low = Ceiling(threads=1, fp32_gflops=1e-6, bandwidth_gbs=1e6)
     monkeypatch.setattr(layers, "hardware", lambda: paper(low))
-    monkeypatch.setattr(faster, "keep_faster", lambda machine, count, rates: found.append((count, rates)))
+    monkeypatch.setattr(
+        faster, "keep_faster", lambda machine, count, rates: found.append((count, rates))
+    )
     monkeypatch.setattr(faster, "MOST", float("inf"))
     monkeypatch.setattr(faster, "LEAST_MS", 0.0)
     return found
@@ -85,7 +106,9 @@ def look(runs: int = 5, threads: int = 1) -> lab.Profile:
     return lab.profile(Workload(model, torch.randn(64, 64)), runs=runs, threads=threads)
 
 
-def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(kept: list[tuple[int, dict[str, float]]]) -> None:
+def test_a_layer_that_beats_the_ceiling_takes_its_place_here_and_later(
+    kept: list[tuple[int, dict[str, float]]],
+) -> None:
     seen = look()
     assert kept == [(1, {"fp32_gflops": seen["0"].gflops})]
     assert seen.ceiling.fp32_gflops == seen["0"].gflops
@@ -110,7 +133,9 @@ def test_a_rate_far_beyond_the_ceiling_is_a_miscount(
     assert kept == []
 
 
-def test_products_that_the_user_lets_round_raise_no_fp32_ceiling(kept: list[tuple[int, dict[str, float]]]) -> None:
+def test_products_that_the_user_lets_round_raise_no_fp32_ceiling(
+    kept: list[tuple[int, dict[str, float]]],
+) -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         assert look().ceiling.fp32_gflops == 1e-6

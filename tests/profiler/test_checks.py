@@ -1,4 +1,6 @@
-"""The performance checklist: each line on a real loop that passes, one that fails, and one that cannot tell."""
+"""The performance checklist: each line on a real loop that passes, one that fails, and one that
+cannot tell.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def pairs(count: int = 4) -> TensorDataset:
     return TensorDataset(torch.randn(count, 4), torch.randn(count, 1))
 
 
-def training(model: nn.Module, data: Dataset[Any] | None = None, **change: Callable[..., Any]) -> Callable[[], None]:
+def training(
+    model: nn.Module, data: Dataset[Any] | None = None, **change: Callable[..., Any]
+) -> Callable[[], None]:
     """A plain loop; `after_step` and `on_loss` change what it does."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
@@ -119,14 +123,18 @@ def test_the_wait_for_worker_processes_to_start_is_no_wait_for_data() -> None:
     ms = 1_000_000
     name = f"{BATCH}_MultiProcessingDataLoaderIter.__next__"
     waits = [(0, 500 * ms), (600 * ms, 605 * ms), (700 * ms, 705 * ms)]
-    found = findings(Trace((0, 1000 * ms), {LOOP: [(0, 1000 * ms)], name: waits, MODEL: [(505 * ms, 1000 * ms)]}))
+    found = findings(
+        Trace((0, 1000 * ms), {LOOP: [(0, 1000 * ms)], name: waits, MODEL: [(505 * ms, 1000 * ms)]})
+    )
     lines = {line.name: line for line in (check(found) for check in CHECKS[:2])}
     assert lines["data loading"].value == pytest.approx(10 / 500)
     assert lines["beside the model"].value == pytest.approx(15 / 500)
 
 
 def test_without_a_data_loader_data_loading_is_not_measurable() -> None:
-    outcome, line = outcome_of("data loading", lambda: [nn.Linear(4, 1)(x) for x in torch.randn(3, 2, 4)])
+    outcome, line = outcome_of(
+        "data loading", lambda: [nn.Linear(4, 1)(x) for x in torch.randn(3, 2, 4)]
+    )
     assert outcome == "not measurable" and "no DataLoader ran" in line.figure
 
 
@@ -136,7 +144,11 @@ def test_a_loop_that_sleeps_beside_its_model_fails_and_is_told_its_largest_part(
     assert outcome == "failed" and line.remedy is not None
     assert line.remedy.split(",")[1].endswith("in plain Python"), line.remedy
     outcome, line = outcome_of("beside the model", training(nn.Linear(4, 1), Sleepy()))
-    assert outcome == "failed" and line.remedy is not None and line.remedy.split(",")[1].endswith("for data (see data loading)")
+    assert (
+        outcome == "failed"
+        and line.remedy is not None
+        and line.remedy.split(",")[1].endswith("for data (see data loading)")
+    )
 
 
 def test_a_loop_that_is_its_model_passes_and_one_without_a_model_cannot_tell() -> None:
@@ -167,7 +179,9 @@ def test_a_compiled_function_without_a_module_is_model_time_too() -> None:
 
 def test_reads_are_counted_a_step_without_those_of_the_loader_the_optimizer_and_our_own() -> None:
     model = nn.Linear(4, 1)
-    optimizer = torch.optim.AdamW(model.parameters())  # reads its count of steps, which lies on the host
+    optimizer = torch.optim.AdamW(
+        model.parameters()
+    )  # reads its count of steps, which lies on the host
 
     def loop() -> None:
         for x, y in DataLoader(pairs(), batch_size=1, shuffle=True):  # the sampler reads a seed
@@ -177,7 +191,9 @@ def test_reads_are_counted_a_step_without_those_of_the_loader_the_optimizer_and_
             loss.item()
 
     outcome, line = outcome_of("host synchronisations", loop)
-    assert outcome == "passed" and line.value == pytest.approx(1.25), "one a step, and one of the loader's beginning"
+    assert outcome == "passed" and line.value == pytest.approx(1.25), (
+        "one a step, and one of the loader's beginning"
+    )
 
 
 def test_many_reads_a_step_are_told_and_on_a_cpu_not_judged() -> None:
@@ -187,21 +203,34 @@ def test_many_reads_a_step_are_told_and_on_a_cpu_not_judged() -> None:
         (torch.ones(3) > 0).nonzero()
 
     outcome, line = outcome_of("host synchronisations", training(nn.Linear(4, 1), after_step=read))
-    assert outcome == "not measurable" and line.figure.startswith("6.25 a step") and "on a GPU" in line.figure
+    assert (
+        outcome == "not measurable"
+        and line.figure.startswith("6.25 a step")
+        and "on a GPU" in line.figure
+    )
 
 
 @pytest.mark.parametrize(("waits", "outcome"), [(8, "failed"), (2, "passed")])
 def test_on_a_gpu_waits_of_the_host_are_judged(waits: int, outcome: str) -> None:
     spans_of_waits = [(10 * index, 10 * index + 5) for index in range(waits)]
-    trace = Trace((0, 1000), {LOOP: [(0, 1000)], "cudaStreamSynchronize": spans_of_waits}, {"gemm": [(0, 100)]})
-    line = next(line for check in CHECKS if (line := check(findings(trace, optimizer_steps=2))).name == "host synchronisations")
+    trace = Trace(
+        (0, 1000),
+        {LOOP: [(0, 1000)], "cudaStreamSynchronize": spans_of_waits},
+        {"gemm": [(0, 100)]},
+    )
+    line = next(
+        line
+        for check in CHECKS
+        if (line := check(findings(trace, optimizer_steps=2))).name == "host synchronisations"
+    )
     assert (line.outcome, line.value) == (outcome, waits / 2)
 
 
 def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
     with two_processes(late_s=0.05) as group:
         outcome, line = outcome_of(
-            "gradient synchronisation", lambda: [group.allreduce([torch.ones(3)]).wait() for _ in range(3)]
+            "gradient synchronisation",
+            lambda: [group.allreduce([torch.ones(3)]).wait() for _ in range(3)],
         )
     assert outcome == "failed", line
     assert line.remedy is not None and "no_sync" in line.remedy
@@ -210,7 +239,9 @@ def test_waiting_for_a_late_process_fails_gradient_synchronisation() -> None:
 def test_an_exchange_that_is_short_against_the_model_passes_and_one_process_cannot_tell() -> None:
     slow = Slow(0.5)
     with two_processes(late_s=0.0) as group:
-        outcome, _ = outcome_of("gradient synchronisation", lambda: [slow(group_sum(group)) for _ in range(3)])
+        outcome, _ = outcome_of(
+            "gradient synchronisation", lambda: [slow(group_sum(group)) for _ in range(3)]
+        )
     assert outcome == "passed"
     assert outcome_of("gradient synchronisation", training(nn.Linear(4, 1)))[0] == "not measurable"
 
@@ -245,12 +276,16 @@ def two_processes(late_s: float) -> Iterator[Any]:
 
 def test_gradients_of_a_plain_loop_pass_all_three_lines() -> None:
     lines = checklist(training(nn.Linear(4, 1)), seconds=QUICK)
-    assert [lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")] == ["passed"] * 3
+    assert [
+        lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")
+    ] == ["passed"] * 3
     assert lines["finite gradients"].figure == "all 20 gradient values of 4 steps are finite"
 
 
 def test_a_nan_gradient_fails_and_names_the_parameter() -> None:
-    outcome, line = outcome_of("finite gradients", training(nn.Linear(4, 1), on_loss=lambda loss: loss * float("nan")))
+    outcome, line = outcome_of(
+        "finite gradients", training(nn.Linear(4, 1), on_loss=lambda loss: loss * float("nan"))
+    )
     assert outcome == "failed" and line.value == 1.0 and "weight, bias" in line.figure
 
 
@@ -262,21 +297,30 @@ def test_a_parameter_whose_gradient_stays_zero_is_named() -> None:
     assert outcome == "failed" and "3 of 4 parameters: 0.weight, 0.bias, 2.weight" in line.figure
 
 
-@pytest.mark.parametrize(("scale", "figure"), [(1e-9, "100% would vanish"), (1e9, "100% would overflow")])
+@pytest.mark.parametrize(
+    ("scale", "figure"), [(1e-9, "100% would vanish"), (1e9, "100% would overflow")]
+)
 def test_gradients_that_fp16_cannot_hold_fail(scale: float, figure: str) -> None:
-    outcome, line = outcome_of("gradients in fp16", training(nn.Linear(4, 1), on_loss=lambda loss: loss * scale))
+    outcome, line = outcome_of(
+        "gradients in fp16", training(nn.Linear(4, 1), on_loss=lambda loss: loss * scale)
+    )
     assert outcome == "failed" and figure in line.figure
     assert line.remedy is not None and "GradScaler" in line.remedy
 
 
 def test_without_an_optimizer_gradients_are_not_measurable() -> None:
     lines = checklist(lambda: nn.Linear(4, 1)(torch.ones(4)).sum().backward(), seconds=QUICK)
-    assert {lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")} == {"not measurable"}
+    assert {
+        lines[name].outcome for name in ("finite gradients", "live gradients", "gradients in fp16")
+    } == {"not measurable"}
 
 
 def test_sparse_gradients_and_closures_are_looked_at_too() -> None:
     table = nn.Embedding(9, 3, sparse=True)
-    sparse, dense = torch.optim.SparseAdam(table.parameters()), torch.optim.LBFGS(nn.Linear(2, 1).parameters())
+    sparse, dense = (
+        torch.optim.SparseAdam(table.parameters()),
+        torch.optim.LBFGS(nn.Linear(2, 1).parameters()),
+    )
 
     def loop() -> None:
         table(torch.tensor([1, 1, 2])).sum().backward()
@@ -298,7 +342,9 @@ def test_sparse_gradients_and_closures_are_looked_at_too() -> None:
         (lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0)).train(), "passed"),
     ],
 )
-def test_training_mode_matters_in_inference_where_a_layer_minds_it(make: Callable[[], nn.Module], outcome: str) -> None:
+def test_training_mode_matters_in_inference_where_a_layer_minds_it(
+    make: Callable[[], nn.Module], outcome: str
+) -> None:
     model = make()
     line = checklist(lambda: model(torch.randn(3, 4)), seconds=QUICK)["eval mode"]
     assert line.outcome == outcome
@@ -308,21 +354,32 @@ def test_training_mode_matters_in_inference_where_a_layer_minds_it(make: Callabl
 def test_a_workload_handed_over_in_training_mode_fails_and_stays_in_it() -> None:
     work = Workload(Small().train(), images())
     outcome, line = outcome_of("eval mode", work)
-    assert outcome == "failed" and "norm (BatchNorm2d)" in line.figure and "puts back" in line.figure
+    assert (
+        outcome == "failed" and "norm (BatchNorm2d)" in line.figure and "puts back" in line.figure
+    )
     assert all(module.training for module in work.model.modules())
 
 
 def test_a_loop_that_trains_is_not_blamed_for_training() -> None:
     lines = checklist(training(nn.Sequential(nn.Linear(4, 1), nn.Dropout())), seconds=QUICK)
-    assert {lines[name].outcome for name in ("eval mode", "gradients in inference")} == {"not measurable"}
+    assert {lines[name].outcome for name in ("eval mode", "gradients in inference")} == {
+        "not measurable"
+    }
 
 
 def test_a_graph_that_nobody_needs_fails_and_no_grad_passes() -> None:
     model = nn.Linear(4, 1)
-    outcome, line = outcome_of("gradients in inference", lambda: [model(torch.ones(4)) for _ in range(3)])
+    outcome, line = outcome_of(
+        "gradients in inference", lambda: [model(torch.ones(4)) for _ in range(3)]
+    )
     assert outcome == "failed" and line.value == 3 and "3 of 3 calls" in line.figure
-    assert outcome_of("gradients in inference", torch.no_grad()(lambda: model(torch.ones(4))))[0] == "passed"
-    assert outcome_of("gradients in inference", Workload(model, torch.ones(4)))[0] == "not measurable"
+    assert (
+        outcome_of("gradients in inference", torch.no_grad()(lambda: model(torch.ones(4))))[0]
+        == "passed"
+    )
+    assert (
+        outcome_of("gradients in inference", Workload(model, torch.ones(4)))[0] == "not measurable"
+    )
 
 
 # Numbers, accuracy and memory
@@ -334,7 +391,11 @@ def test_denormal_weights_fail_and_name_their_place() -> None:
     with torch.no_grad():
         model[1].weight.fill_(1e-41)
     outcome, line = outcome_of("denormals", lambda: model(torch.randn(2, 4)))
-    assert outcome == "failed" and line.value == pytest.approx(16 / 40) and "most in 1.weight" in line.figure
+    assert (
+        outcome == "failed"
+        and line.value == pytest.approx(16 / 40)
+        and "most in 1.weight" in line.figure
+    )
 
 
 def test_denormal_outputs_between_layers_fail_too_and_without_a_model_nobody_can_tell() -> None:
@@ -353,11 +414,17 @@ def judged_work() -> Workload:
     with torch.no_grad():
         model.weight.zero_()
         model.bias.fill_(0.9)
-    return Workload(model, torch.ones(2, 4), test=[(torch.ones(2, 4), torch.ones(2, 1))], metric=share_of_ones)
+    return Workload(
+        model, torch.ones(2, 4), test=[(torch.ones(2, 4), torch.ones(2, 1))], metric=share_of_ones
+    )
 
 
-@pytest.mark.parametrize(("baseline", "outcome"), [(0.9, "passed"), (0.905, "passed"), (0.5, "passed"), (0.95, "failed")])
-def test_accuracy_is_compared_with_the_baseline_as_a_share_of_it(baseline: float, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("baseline", "outcome"), [(0.9, "passed"), (0.905, "passed"), (0.5, "passed"), (0.95, "failed")]
+)
+def test_accuracy_is_compared_with_the_baseline_as_a_share_of_it(
+    baseline: float, outcome: str
+) -> None:
     found, line = outcome_of("accuracy", judged_work(), baseline_metric=baseline)
     assert found == outcome and line.value == pytest.approx((baseline - 0.9) / baseline, abs=1e-6)
 
@@ -373,9 +440,14 @@ def test_a_variant_is_compared_with_what_it_was_made_from() -> None:
 
 
 def test_accuracy_says_what_to_give_where_there_is_nothing_to_compare() -> None:
-    assert "metric=…" in outcome_of("accuracy", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[1].figure
+    assert (
+        "metric=…" in outcome_of("accuracy", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[1].figure
+    )
     assert "baseline_metric=…" in outcome_of("accuracy", judged_work())[1].figure
-    assert "a variant" in outcome_of("accuracy", training(nn.Linear(4, 1)), baseline_metric=0.5)[1].figure
+    assert (
+        "a variant"
+        in outcome_of("accuracy", training(nn.Linear(4, 1)), baseline_metric=0.5)[1].figure
+    )
 
 
 @pytest.mark.parametrize(
@@ -399,7 +471,9 @@ def test_memory_fragmentation_is_not_measurable_on_a_cpu() -> None:
 
 
 class Minding(nn.Module):
-    """A model that takes the longer the more threads there are, or where its weight is not channels-last."""
+    """A model that takes the longer the more threads there are, or where its weight is not
+    channels-last.
+    """
 
     def __init__(self, *, threads: bool = False, layout: bool = False) -> None:
         super().__init__()
@@ -412,7 +486,9 @@ class Minding(nn.Module):
         return self.conv(x)
 
 
-def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("paifuser_lab.profiler.checks.findings.thread_choices", lambda: (1, 3))
     before = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -429,18 +505,27 @@ def test_fewer_threads_that_are_faster_fail_and_the_recipe_step_is_given(monkeyp
 def test_channels_last_that_is_faster_fails_and_the_model_itself_is_left_as_it_is() -> None:
     work = Workload(Minding(layout=True), images(1))
     line = checklist(work, seconds=1.5)["memory layout"]
-    assert line.outcome == "failed" and line.step == {"layout": {}} and work.model.conv.weight.is_contiguous()
+    assert (
+        line.outcome == "failed"
+        and line.step == {"layout": {}}
+        and work.model.conv.weight.is_contiguous()
+    )
 
 
 def test_channels_last_already_passes_and_a_model_without_images_cannot_tell() -> None:
     turned = Workload(Small().to(memory_format=torch.channels_last), images())
     assert outcome_of("memory layout", turned)[0] == "passed"
-    assert outcome_of("memory layout", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[0] == "not measurable"
+    assert (
+        outcome_of("memory layout", Workload(nn.Linear(4, 1), torch.ones(2, 4)))[0]
+        == "not measurable"
+    )
     assert outcome_of("memory layout", training(nn.Linear(4, 1)))[0] == "not measurable"
 
 
 def test_a_backend_that_fixed_its_threads_is_not_asked_for_others() -> None:
-    variant = apply(Workload(Small(), images()), Recipe([{"backend": {"name": "eager", "threads": 1}}]))
+    variant = apply(
+        Workload(Small(), images()), Recipe([{"backend": {"name": "eager", "threads": 1}}])
+    )
     outcome, line = outcome_of("threads", variant)
     assert outcome == "not measurable" and "fixed the number of threads" in line.figure
 
@@ -454,12 +539,18 @@ def test_a_backend_that_fixed_its_threads_is_not_asked_for_others() -> None:
         ([5.0, 5.0, 5.0, 5.0, 50.0, 50.0, 50.0], "not measurable"),
     ],
 )
-def test_timings_are_judged_by_their_ratio_and_its_interval(other_ms: list[float], outcome: str) -> None:
+def test_timings_are_judged_by_their_ratio_and_its_interval(
+    other_ms: list[float], outcome: str
+) -> None:
     def timed(ms: list[float]) -> Samples:
         return Samples(rounds_ms=ms, calls_ms=ms, cpu_ms=ms)
 
     found = findings(Trace((0, 10), {LOOP: [(0, 10)]}), work=Workload(Small(), images()))
-    found.timed = {AS_IT_IS: timed([10.0] * 7), with_threads(7): timed(other_ms), CHANNELS_LAST: timed(other_ms)}
+    found.timed = {
+        AS_IT_IS: timed([10.0] * 7),
+        with_threads(7): timed(other_ms),
+        CHANNELS_LAST: timed(other_ms),
+    }
     assert settings.check_threads(found).outcome == outcome
     assert settings.check_memory_layout(found).outcome == outcome
 
@@ -471,7 +562,9 @@ def findings(trace: Trace, work: Workload | None = None, **seen: Any) -> Finding
 # Nothing is left behind, whatever happens
 
 
-@pytest.mark.parametrize("failure", [ValueError("theirs"), SystemExit(3), RuntimeError("CUDA error")])
+@pytest.mark.parametrize(
+    "failure", [ValueError("theirs"), SystemExit(3), RuntimeError("CUDA error")]
+)
 def test_what_a_loop_raises_is_raised_on_unchanged(failure: BaseException, traceless: None) -> None:
     def fail(loss: Tensor) -> None:
         raise failure
@@ -499,7 +592,9 @@ def test_an_interrupt_keeps_what_was_seen_until_then(traceless: None) -> None:
     assert lines["finite gradients"].figure == "all 10 gradient values of 2 steps are finite"
 
 
-def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_lines_that_can_be_said(traceless: None) -> None:
+def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_lines_that_can_be_said(
+    traceless: None,
+) -> None:
     class Stopping(nn.Linear):
         calls = 0
 
@@ -512,10 +607,15 @@ def test_an_interrupt_inside_a_model_of_a_workload_keeps_the_lines_that_can_be_s
     model = Stopping(4, 1).train()
     lines = checklist(Workload(model, torch.ones(2, 4)), seconds=QUICK)
     assert lines.is_interrupted and model.training
-    assert lines["threads"].figure == "stopped before it was timed" and lines["denormals"].outcome == "passed"
+    assert (
+        lines["threads"].figure == "stopped before it was timed"
+        and lines["denormals"].outcome == "passed"
+    )
 
 
-def test_an_interrupt_while_timing_keeps_what_was_watched(monkeypatch: pytest.MonkeyPatch, traceless: None) -> None:
+def test_an_interrupt_while_timing_keeps_what_was_watched(
+    monkeypatch: pytest.MonkeyPatch, traceless: None
+) -> None:
     def stop(*args: Any, **kwargs: Any) -> Iterator[Any]:
         raise KeyboardInterrupt
         yield
@@ -528,7 +628,9 @@ def test_an_interrupt_while_timing_keeps_what_was_watched(monkeypatch: pytest.Mo
 
 
 def test_a_training_loop_learns_the_same_watched_or_not(traceless: None) -> None:
-    def learned(run: Callable[[Callable[[], None]], Any]) -> tuple[list[Tensor], list[Tensor | None], list[bool]]:
+    def learned(
+        run: Callable[[Callable[[], None]], Any],
+    ) -> tuple[list[Tensor], list[Tensor | None], list[bool]]:
         torch.manual_seed(3)
         model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 1))
         optimizer = torch.optim.Adam(model.parameters())
@@ -542,11 +644,21 @@ def test_a_training_loop_learns_the_same_watched_or_not(traceless: None) -> None
 
         run(loop)
         state = [*model.state_dict().values()]
-        return state, [one.grad for one in model.parameters()], [one.training for one in model.modules()]
+        return (
+            state,
+            [one.grad for one in model.parameters()],
+            [one.training for one in model.modules()],
+        )
 
-    plain, watched = learned(lambda loop: loop()), learned(lambda loop: checklist(loop, seconds=QUICK))
+    plain, watched = (
+        learned(lambda loop: loop()),
+        learned(lambda loop: checklist(loop, seconds=QUICK)),
+    )
     assert all(torch.equal(one, other) for one, other in zip(plain[0], watched[0], strict=True))
-    assert all(one is not None and torch.equal(one, other) for one, other in zip(plain[1], watched[1], strict=True))
+    assert all(
+        one is not None and torch.equal(one, other)
+        for one, other in zip(plain[1], watched[1], strict=True)
+    )
     assert plain[2] == watched[2]
 
 
@@ -555,8 +667,12 @@ def test_a_workload_is_left_as_it_was(model: nn.Module, traceless: None) -> None
     work = Workload(model.train(), torch.ones(2, 4))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     checklist(work, seconds=QUICK)
-    assert model.training and all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert torch.equal(work.inputs.tensors[0], torch.ones(2, 4)) and all(one.grad is None for one in model.parameters())
+    assert model.training and all(
+        torch.equal(value, before[name]) for name, value in model.state_dict().items()
+    )
+    assert torch.equal(work.inputs.tensors[0], torch.ones(2, 4)) and all(
+        one.grad is None for one in model.parameters()
+    )
 
 
 # What is handed in
@@ -576,7 +692,9 @@ def test_what_is_no_subject_is_refused_with_a_way_out(given: Any, message: str) 
         checklist(given)
 
 
-def test_a_baseline_that_is_no_number_and_a_profiler_already_running_are_refused(traceless: None) -> None:
+def test_a_baseline_that_is_no_number_and_a_profiler_already_running_are_refused(
+    traceless: None,
+) -> None:
     with pytest.raises(WorkloadError, match="finite"):
         checklist(judged_work(), baseline_metric=float("nan"))
     with torch.autograd.profiler.profile(), pytest.raises(MeasureError, match="already"):
@@ -622,7 +740,9 @@ def test_checkpointed_layers_are_not_counted_as_calls_of_the_loop() -> None:
 def test_outermost_calls_are_seen_and_inner_ones_are_not(traceless: None) -> None:
     inner, seen = nn.Linear(4, 4), []
     model = nn.Sequential(inner, nn.ReLU())
-    with watching_outermost(lambda one: seen.append(one), lambda one, output: seen.append(output.shape)):
+    with watching_outermost(
+        lambda one: seen.append(one), lambda one, output: seen.append(output.shape)
+    ):
         model(torch.ones(2, 4))
         inner(torch.ones(3, 4))
     assert seen == [model, (2, 4), inner, (3, 4)]
@@ -636,7 +756,9 @@ def test_layers_can_be_watched_inside_and_outside_of_an_outermost_watch(traceles
             model(torch.ones(4))
 
     def layered() -> Any:
-        return watching(model, lambda layer, args, kwargs: layers.append(layer), lambda layer, output: None)
+        return watching(
+            model, lambda layer, args, kwargs: layers.append(layer), lambda layer, output: None
+        )
 
     def outermost() -> Any:
         return watching_outermost(outer.append, lambda one, output: None)
@@ -684,7 +806,10 @@ def test_a_compiler_reads_the_model_and_not_the_watcher() -> None:
 # Stretches of time
 
 
-stretches = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair))), max_size=8)
+stretches = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair))),
+    max_size=8,
+)
 
 
 def moments(of: list[spans.Span]) -> set[int]:
@@ -692,7 +817,9 @@ def moments(of: list[spans.Span]) -> set[int]:
 
 
 @given(stretches, stretches)
-def test_stretches_behave_like_sets_of_moments(some: list[spans.Span], others: list[spans.Span]) -> None:
+def test_stretches_behave_like_sets_of_moments(
+    some: list[spans.Span], others: list[spans.Span]
+) -> None:
     assert moments(spans.joined(some)) == moments(some)
     assert moments(spans.common(some, others)) == moments(some) & moments(others)
     assert moments(spans.without(some, others)) == moments(some) - moments(others)
@@ -702,7 +829,12 @@ def test_stretches_behave_like_sets_of_moments(some: list[spans.Span], others: l
 
 def test_what_an_operator_calls_on_its_way_is_counted_once_and_our_own_looking_not_at_all() -> None:
     trace = Trace(
-        (0, 100), {"aten::item": [(0, 5), (10, 15), (50, 55)], "aten::_local_scalar_dense": [(1, 4), (20, 22)], LOOK: [(49, 60)]}
+        (0, 100),
+        {
+            "aten::item": [(0, 5), (10, 15), (50, 55)],
+            "aten::_local_scalar_dense": [(1, 4), (20, 22)],
+            LOOK: [(49, 60)],
+        },
     )
     assert trace.count("aten::item", "aten::_local_scalar_dense") == 3
     assert trace.wall_ms == pytest.approx(89 / 1e6)
@@ -720,30 +852,52 @@ def test_the_lines_come_in_the_registry_s_order_under_names_of_their_own() -> No
 
 def made_up() -> Checklist:
     failed = Check(
-        name="<b>bold</b>", outcome="failed", figure="a < b " * 30, remedy="<script>", step={"layout": {}}, value=2.0, limit=1.0
+        name="<b>bold</b>",
+        outcome="failed",
+        figure="a < b " * 30,
+        remedy="<script>",
+        step={"layout": {}},
+        value=2.0,
+        limit=1.0,
     )
     passed = Check(name="threads", outcome="passed", figure="2 threads")
-    return Checklist(subject="<i>mine</i>", lines=(failed, passed, Check(name="other", outcome="not measurable", figure="why")))
+    return Checklist(
+        subject="<i>mine</i>",
+        lines=(failed, passed, Check(name="other", outcome="not measurable", figure="why")),
+    )
 
 
 def test_the_record_reads_as_a_table_with_aligned_columns() -> None:
     text = str(made_up()).splitlines()
     assert text[0] == "<i>mine</i> · 1 passed, 1 failed, 1 not measurable"
-    assert [line[0] for line in text[1:] if line[0] != " "] == ["✗", "✓", "–"] and "→ <script>" in str(made_up())
+    assert [line[0] for line in text[1:] if line[0] != " "] == [
+        "✗",
+        "✓",
+        "–",
+    ] and "→ <script>" in str(made_up())
     start = text[1].index("a < b")
-    assert all(line[:start].strip() in ("", "✗ <b>bold</b>", "✓ threads", "– other") for line in text[1:])
+    assert all(
+        line[:start].strip() in ("", "✗ <b>bold</b>", "✓ threads", "– other") for line in text[1:]
+    )
     assert max(map(len, text)) <= 118
 
 
 def test_the_record_s_html_is_escaped_and_has_no_colours() -> None:
     shown = made_up()._repr_html_()
-    assert "<script>" not in shown and "<b>bold" not in shown and "<i>" not in shown and "color" not in shown
+    assert (
+        "<script>" not in shown
+        and "<b>bold" not in shown
+        and "<i>" not in shown
+        and "color" not in shown
+    )
     assert "→ &lt;script&gt;" in shown
 
 
 def test_the_record_gives_a_frame_its_steps_and_its_lines_and_travels(tmp_path: Any) -> None:
     record = made_up()
-    assert record.frame.loc["threads", "outcome"] == "passed" and list(record.frame.columns)[:2] == ["outcome", "figure"]
+    assert record.frame.loc["threads", "outcome"] == "passed" and list(record.frame.columns)[
+        :2
+    ] == ["outcome", "figure"]
     assert record.steps == ({"layout": {}},) and record["threads"].value is None
     assert Record.load(record.save(tmp_path / "checklist.json")) == record
     assert repr(record) == "Checklist(<i>mine</i> · 1 passed, 1 failed, 1 not measurable)"

@@ -1,4 +1,6 @@
-"""The clock: every moment goes to the layer on top, whatever happens inside it, and watching is taken out again."""
+"""The clock: every moment goes to the layer on top, whatever happens inside it, and watching is
+taken out again.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_each_layer_gets_the_time_that_it_took_itself(watch: Watch) -> None:
     assert seen.own_ms == {"": 3.0, "parts.0": 20.0, "parts.0.parts.0": 100.0, "parts.1": 1000.0}
     assert seen.total_ms == 1123.0
     assert seen.calls == {"": 1, "parts.0": 1, "parts.0.parts.0": 1, "parts.1": 1}
-    assert seen.calls_made == {"": 3, "parts.0": 1}, "the model itself is called from outside, which is '' as well"
+    assert seen.calls_made == {"": 3, "parts.0": 1}, (
+        "the model itself is called from outside, which is '' as well"
+    )
 
 
 def test_a_layer_called_again_adds_up(watch: Watch) -> None:
@@ -107,12 +111,17 @@ def test_an_error_that_the_model_gets_over_leaves_the_time_where_it_was_spent(wa
     assert run(Trying()).own_ms == {"": 1.0, "risky": 0.0, "risky.0": 7.0, "safe": 5.0}
 
 
-@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interruption"])
+@pytest.mark.parametrize(
+    "error", [ValueError("no"), KeyboardInterrupt()], ids=["error", "interruption"]
+)
 def test_a_run_that_fails_leaves_what_it_saw(watch: Watch, error: BaseException) -> None:
     partial: list[Run] = []
     before = nn.Module.__call__
     with pytest.raises(type(error)):
-        run(nn.Sequential(Taking(watch, 3), Raising(watch, error), Taking(watch, 9)), partial=partial)
+        run(
+            nn.Sequential(Taking(watch, 3), Raising(watch, error), Taking(watch, 9)),
+            partial=partial,
+        )
     assert partial[0].own_ms == {"": 0.0, "0": 3.0, "1": 7.0}
     assert nn.Module.__call__ is before
 
@@ -124,10 +133,15 @@ def test_what_watching_adds_is_halved_between_caller_and_called() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.floats(0, 1e3), st.integers(0, 9), st.integers(0, 9))),
+    st.dictionaries(
+        st.sampled_from("abcdef"),
+        st.tuples(st.floats(0, 1e3), st.integers(0, 9), st.integers(0, 9)),
+    ),
     st.floats(0, 10),
 )
-def test_the_correction_never_adds(layers: dict[str, tuple[float, int, int]], call_ms: float) -> None:
+def test_the_correction_never_adds(
+    layers: dict[str, tuple[float, int, int]], call_ms: float
+) -> None:
     own, calls, made = ({layer: one[place] for layer, one in layers.items()} for place in range(3))
     seen = Run(own, calls, made)  # type: ignore[arg-type]
     corrected = seen.corrected(call_ms)

@@ -1,4 +1,6 @@
-"""What operators cost: FLOPs to the digit of torch's own counter, multiply-adds by hand, and bytes that were really moved."""
+"""What operators cost: FLOPs to the digit of torch's own counter, multiply-adds by hand, and bytes
+that were really moved.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,55 @@ from paifuser_lab.profiler.operators import Operators, watch_operators
 from paifuser_lab.workload import Workload, running
 
 TINY = [name for name in lab.models() if name.endswith("-tiny") and "digits" not in name]
-SMALL = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
+SMALL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "bert": SMALL | {"vocab_size": 101, "max_position_embeddings": 16},
     "vit": SMALL | {"image_size": 16, "patch_size": 8},
-    "gpt2": {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 101, "n_positions": 16, "bos_token_id": 1, "eos_token_id": 1},
-    "t5": {"num_layers": 1, "d_model": 16, "d_kv": 8, "d_ff": 32, "num_heads": 2, "vocab_size": 101},
-    "swin": {"image_size": 16, "patch_size": 2, "embed_dim": 8, "depths": [2], "num_heads": [2], "window_size": 4},
+    "gpt2": {
+        "n_layer": 1,
+        "n_embd": 16,
+        "n_head": 2,
+        "vocab_size": 101,
+        "n_positions": 16,
+        "bos_token_id": 1,
+        "eos_token_id": 1,
+    },
+    "t5": {
+        "num_layers": 1,
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 32,
+        "num_heads": 2,
+        "vocab_size": 101,
+    },
+    "swin": {
+        "image_size": 16,
+        "patch_size": 2,
+        "embed_dim": 8,
+        "depths": [2],
+        "num_heads": [2],
+        "window_size": 4,
+    },
     "segformer": {
-        "image_size": 32, "depths": [1, 1, 1, 1], "hidden_sizes": [8, 8, 16, 16], "num_attention_heads": [1, 1, 2, 2],
+        "image_size": 32,
+        "depths": [1, 1, 1, 1],
+        "hidden_sizes": [8, 8, 16, 16],
+        "num_attention_heads": [1, 1, 2, 2],
         "decoder_hidden_size": 8,
     },
-    "mixtral": SMALL | {"vocab_size": 101, "num_key_value_heads": 1, "num_local_experts": 2, "max_position_embeddings": 16},
-}  # fmt: skip
+    "mixtral": SMALL
+    | {
+        "vocab_size": 101,
+        "num_key_value_heads": 1,
+        "num_local_experts": 2,
+        "max_position_embeddings": 16,
+    },
+}
 
 
 class Call(nn.Module):
@@ -91,11 +129,27 @@ def attention(length: int, keys: int, width: int, value: int) -> int:
 
 BY_HAND: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
     "convolution": (nn.Conv2d(3, 8, 3), (torch.ones(2, 3, 10, 10),), 2 * 8 * 8 * 8 * 3 * 9),
-    "with stride and dilation": (nn.Conv2d(3, 8, 3, stride=2, dilation=2), (torch.ones(1, 3, 11, 11),), 8 * 4 * 4 * 3 * 9),
-    "in groups": (nn.Conv2d(8, 16, 3, groups=4, padding=1), (torch.ones(1, 8, 5, 5),), 16 * 25 * 2 * 9),
+    "with stride and dilation": (
+        nn.Conv2d(3, 8, 3, stride=2, dilation=2),
+        (torch.ones(1, 3, 11, 11),),
+        8 * 4 * 4 * 3 * 9,
+    ),
+    "in groups": (
+        nn.Conv2d(8, 16, 3, groups=4, padding=1),
+        (torch.ones(1, 8, 5, 5),),
+        16 * 25 * 2 * 9,
+    ),
     "depthwise": (nn.Conv2d(8, 8, 3, groups=8, padding=1), (torch.ones(1, 8, 5, 5),), 8 * 25 * 9),
-    "transposed": (nn.ConvTranspose2d(4, 6, 2, stride=2), (torch.ones(1, 4, 5, 5),), 4 * 25 * 6 * 4),
-    "transposed in groups": (nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2), (torch.ones(1, 4, 5, 5),), 4 * 25 * 3 * 4),
+    "transposed": (
+        nn.ConvTranspose2d(4, 6, 2, stride=2),
+        (torch.ones(1, 4, 5, 5),),
+        4 * 25 * 6 * 4,
+    ),
+    "transposed in groups": (
+        nn.ConvTranspose2d(4, 6, 2, stride=2, groups=2),
+        (torch.ones(1, 4, 5, 5),),
+        4 * 25 * 3 * 4,
+    ),
     "in one dimension": (nn.Conv1d(4, 6, 3), (torch.ones(2, 4, 10),), 2 * 6 * 8 * 4 * 3),
     "in three dimensions": (nn.Conv3d(2, 4, 2), (torch.ones(1, 2, 4, 4, 4),), 4 * 27 * 2 * 8),
     "linear": (nn.Linear(8, 5), (torch.ones(2, 3, 8),), 6 * 8 * 5),
@@ -103,9 +157,21 @@ BY_HAND: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
     "linear on one example": (nn.Linear(8, 5), (torch.ones(8),), 8 * 5),
     "matrix and vector": (Call(torch.mv), (torch.ones(3, 4), torch.ones(4)), 12),
     "inner product": (Call(torch.dot), (torch.ones(4), torch.ones(4)), 4),
-    "batched matrices": (Call(torch.bmm), (torch.ones(3, 2, 4), torch.ones(3, 4, 5)), 3 * 2 * 4 * 5),
-    "matrices in four dimensions": (Call(torch.matmul), (torch.ones(2, 3, 2, 4), torch.ones(2, 3, 4, 5)), 6 * 2 * 4 * 5),
-    "einsum": (Call(lambda a, b: torch.einsum("bij,bkj->bik", a, b)), (torch.ones(2, 3, 4), torch.ones(2, 5, 4)), 2 * 3 * 4 * 5),
+    "batched matrices": (
+        Call(torch.bmm),
+        (torch.ones(3, 2, 4), torch.ones(3, 4, 5)),
+        3 * 2 * 4 * 5,
+    ),
+    "matrices in four dimensions": (
+        Call(torch.matmul),
+        (torch.ones(2, 3, 2, 4), torch.ones(2, 3, 4, 5)),
+        6 * 2 * 4 * 5,
+    ),
+    "einsum": (
+        Call(lambda a, b: torch.einsum("bij,bkj->bik", a, b)),
+        (torch.ones(2, 3, 4), torch.ones(2, 5, 4)),
+        2 * 3 * 4 * 5,
+    ),
     "attention": (
         Call(functional.scaled_dot_product_attention),
         (torch.ones(2, 3, 5, 8), torch.ones(2, 3, 7, 8), torch.ones(2, 3, 7, 8)),
@@ -136,7 +202,7 @@ BY_HAND: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
         (torch.ones(2, 5, 8),),
         2 * (5 * (4 * 64 + 2 * 128) + attention(5, 5, 8, 8)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BY_HAND)
@@ -152,11 +218,17 @@ def test_padding_that_an_encoder_leaves_out_is_not_counted() -> None:
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1).eval()
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[0, 3:] = True
-    found = operators_of(Workload(model, {"src": torch.ones(2, 5, 8), "src_key_padding_mask": mask}))
+    found = operators_of(
+        Workload(model, {"src": torch.ones(2, 5, 8), "src_key_padding_mask": mask})
+    )
     tokens = 3 + 5
-    assert total(found, "macs") == tokens * (4 * 64 + 2 * 128) + attention(3, 3, 8, 8) + attention(5, 5, 8, 8)
+    assert total(found, "macs") == tokens * (4 * 64 + 2 * 128) + attention(3, 3, 8, 8) + attention(
+        5, 5, 8, 8
+    )
     assert found.answers["layers.0"] == ((2, 5, 8),)
-    assert not any(name == "unbind" for layer, name in found.calls if layer.startswith("layers")), "the watcher counted itself"
+    assert not any(name == "unbind" for layer, name in found.calls if layer.startswith("layers")), (
+        "the watcher counted itself"
+    )
 
 
 class Inferring(nn.Module):
@@ -178,7 +250,11 @@ def test_a_model_in_inference_mode_is_counted_and_timed_by_the_same_names() -> N
 
 def test_an_operator_that_runs_whole_is_not_taken_apart() -> None:
     found = seen(Call(lambda x: functional.interpolate(x, scale_factor=2)), torch.ones(1, 3, 4, 4))
-    assert [name for _, name in found.calls] == ["upsample_nearest2d"] == [name for _, name in found.runs_ms[0]]
+    assert (
+        [name for _, name in found.calls]
+        == ["upsample_nearest2d"]
+        == [name for _, name in found.runs_ms[0]]
+    )
     assert total(found, "written_bytes") == 3 * 8 * 8 * 4
 
 
@@ -200,7 +276,10 @@ def test_flexible_attention_is_counted_as_torch_does() -> None:
 def test_experts_side_by_side_are_counted() -> None:
     ends = torch.tensor([3, 8], dtype=torch.int32)
     experts = torch.ones(2, 16, 32, dtype=torch.bfloat16)
-    found = seen(Call(lambda x: torch._grouped_mm(x, experts, offs=ends)), torch.ones(8, 16, dtype=torch.bfloat16))
+    found = seen(
+        Call(lambda x: torch._grouped_mm(x, experts, offs=ends)),
+        torch.ones(8, 16, dtype=torch.bfloat16),
+    )
     assert total(found, "macs") == 8 * 16 * 32
 
 
@@ -209,13 +288,33 @@ MOVES: dict[str, tuple[nn.Module, tuple[Any, ...], int, int]] = {
     "pointwise reads and writes": (nn.ReLU(), (torch.ones(2, 3),), 24, 24),
     "in place too": (nn.ReLU(inplace=True), (torch.ones(2, 3),), 24, 24),
     "what is read twice is read once": (Call(lambda x: x * x), (torch.ones(2, 3),), 24, 24),
-    "what was expanded lies there once": (Call(lambda x: x.expand(4, 3).clone()), (torch.ones(1, 3),), 12, 48),
+    "what was expanded lies there once": (
+        Call(lambda x: x.expand(4, 3).clone()),
+        (torch.ones(1, 3),),
+        12,
+        48,
+    ),
     "overwriting reads nothing": (Call(lambda x: x.fill_(1)), (torch.ones(2, 3),), 0, 24),
-    "a table is read where it is needed": (nn.Embedding(1000, 4), (torch.zeros(2, dtype=torch.long),), 2 * 16 + 16, 32),
-    "batched matrices take no copies": (Call(torch.matmul), (torch.ones(2, 2, 4, 4), torch.ones(2, 2, 4, 4)), 512, 256),
+    "a table is read where it is needed": (
+        nn.Embedding(1000, 4),
+        (torch.zeros(2, dtype=torch.long),),
+        2 * 16 + 16,
+        32,
+    ),
+    "batched matrices take no copies": (
+        Call(torch.matmul),
+        (torch.ones(2, 2, 4, 4), torch.ones(2, 2, 4, 4)),
+        512,
+        256,
+    ),
     "linear reads its weights": (nn.Linear(4, 5), (torch.ones(2, 4),), 4 * (8 + 20 + 5), 40),
-    "half the bytes in half precision": (nn.ReLU(), (torch.ones(2, 3, dtype=torch.bfloat16),), 12, 12),
-}  # fmt: skip
+    "half the bytes in half precision": (
+        nn.ReLU(),
+        (torch.ones(2, 3, dtype=torch.bfloat16),),
+        12,
+        12,
+    ),
+}
 
 
 @pytest.mark.parametrize("case", MOVES)
@@ -233,14 +332,18 @@ def test_a_bag_reads_every_row_that_it_adds_up() -> None:
 
 FLOPS: dict[str, tuple[nn.Module, tuple[Any, ...], int]] = {
     "one an element": (nn.ReLU(), (torch.ones(2, 3),), 6),
-    "copies compute nothing": (Call(lambda x: x.to(torch.bfloat16).clone()), (torch.ones(2, 3),), 0),
+    "copies compute nothing": (
+        Call(lambda x: x.to(torch.bfloat16).clone()),
+        (torch.ones(2, 3),),
+        0,
+    ),
     "sums look at each": (Call(lambda x: x.sum()), (torch.ones(2, 3),), 6),
     "windows look at each of theirs": (nn.MaxPool2d(3, 2), (torch.ones(1, 2, 7, 7),), 2 * 9 * 9),
     "softmax": (nn.Softmax(-1), (torch.ones(2, 3),), 5 * 6),
     "layer norm": (nn.LayerNorm(3), (torch.ones(2, 3),), 7 * 6),
     "batch norm": (nn.BatchNorm1d(3), (torch.ones(2, 3),), 2 * 6),
     "embedding": (nn.Embedding(9, 4), (torch.zeros(2, dtype=torch.long),), 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FLOPS)

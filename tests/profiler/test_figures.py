@@ -1,4 +1,6 @@
-"""Drawings of profiles: what they show, what a mark says when it is pointed at, and that names cannot break them."""
+"""Drawings of profiles: what they show, what a mark says when it is pointed at, and that names
+cannot break them.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +20,57 @@ from paifuser_lab.figures.profile import parts
 from paifuser_lab.figures.roofline import shown, together
 from paifuser_lab.figures.sheet import visible, without_middle, wrapped
 from paifuser_lab.figures.style import DARK, LIGHT
-from paifuser_lab.records import Ceiling, LayerPair, LayerProfile, Point, Profile, Reason, Roofline, SideBySide
+from paifuser_lab.records import (
+    Ceiling,
+    LayerPair,
+    LayerProfile,
+    Point,
+    Profile,
+    Reason,
+    Roofline,
+    SideBySide,
+)
 
 CEILING = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=200, int8_gops=400, bandwidth_gbs=30)
 BOUNDS = ("compute", "memory", "overhead")
 
 
 def leaf(layer, ms, verdict="compute", **more):
-    known = {"self_ms": ms, "total_ms": ms, "share": ms / 100, "flops": int(5e7 * ms), "read_bytes": 10**6, "roof_ms": ms / 2}
+    known = {
+        "self_ms": ms,
+        "total_ms": ms,
+        "share": ms / 100,
+        "flops": int(5e7 * ms),
+        "read_bytes": 10**6,
+        "roof_ms": ms / 2,
+    }
     return LayerProfile(layer=layer, kind="Conv2d", verdict=verdict, **known | more)
 
 
 def profile_of(*layers, workload="net", **more):
-    known = {"machine": "a machine", "threads": 1, "ceiling": CEILING, "latency_ms": 100.0, "latency_spread_ms": (99.0, 101.0)}
-    cost = {"rounds_ms": (100.0,), "slowdown_while_profiling": 0.0, "watching_us": 1.0, "call_us": 1.0, "operator_us": 1.0}
+    known = {
+        "machine": "a machine",
+        "threads": 1,
+        "ceiling": CEILING,
+        "latency_ms": 100.0,
+        "latency_spread_ms": (99.0, 101.0),
+    }
+    cost = {
+        "rounds_ms": (100.0,),
+        "slowdown_while_profiling": 0.0,
+        "watching_us": 1.0,
+        "call_us": 1.0,
+        "operator_us": 1.0,
+    }
     total = sum(layer.self_ms for layer in layers)
     root = LayerProfile(layer="", kind="Net", total_ms=total, share=1.0)
     return Profile(workload=workload, layers=(root, *layers), **known | cost | more)
 
 
 def many(count):
-    return profile_of(*(leaf(f"part{k % 5}.layer{k}", 1.0 + k, BOUNDS[k % 3]) for k in range(count)))
+    return profile_of(
+        *(leaf(f"part{k % 5}.layer{k}", 1.0 + k, BOUNDS[k % 3]) for k in range(count))
+    )
 
 
 PAIR = SideBySide(
@@ -48,11 +80,27 @@ PAIR = SideBySide(
     after_ms=7,
     speedup=1.4,
     speedup_interval=(1.3, 1.5),
-    predicted=Reason(topic="layout", sentence="It helps.", step={"layout": {}}, saves_ms=2.5, basis="measured"),
+    predicted=Reason(
+        topic="layout", sentence="It helps.", step={"layout": {}}, saves_ms=2.5, basis="measured"
+    ),
     rows=(
-        LayerPair(layer="pool", kind_before="MaxPool2d", kind_after="MaxPool2d", before_ms=5, after_ms=1, note="channels-last"),
+        LayerPair(
+            layer="pool",
+            kind_before="MaxPool2d",
+            kind_after="MaxPool2d",
+            before_ms=5,
+            after_ms=1,
+            note="channels-last",
+        ),
         LayerPair(layer="conv", kind_before="Conv2d", kind_after="Conv2d", before_ms=2, after_ms=3),
-        LayerPair(layer="norm", kind_before="BatchNorm2d", kind_after=None, before_ms=1, after_ms=None, note="folded away"),
+        LayerPair(
+            layer="norm",
+            kind_before="BatchNorm2d",
+            kind_after=None,
+            before_ms=1,
+            after_ms=None,
+            note="folded away",
+        ),
         LayerPair(layer="same", kind_before="ReLU", kind_after="ReLU", before_ms=2, after_ms=2),
     ),
 )
@@ -65,12 +113,18 @@ def words(drawing):
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_drawing_is_a_picture_in_both_themes_and_shows_as_svg_with_titles(record, dark, monkeypatch):
+def test_a_drawing_is_a_picture_in_both_themes_and_shows_as_svg_with_titles(
+    record, dark, monkeypatch
+):
     drawing = figure(record, dark=dark)
     assert drawing.png().startswith(b"\x89PNG")
     assert len(ElementTree.fromstring(drawing.svg()).findall(".//title")) == len(drawing.hover) > 0
     shown_html = figure(record)._repr_mimebundle_()["text/html"]
-    assert shown_html.count("<img") == 1 and "<svg" in shown_html and "data-jp-theme-light" in shown_html
+    assert (
+        shown_html.count("<img") == 1
+        and "<svg" in shown_html
+        and "data-jp-theme-light" in shown_html
+    )
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     assert set(figure(record)._repr_mimebundle_()) == {"image/png", "text/plain"}
 
@@ -78,7 +132,12 @@ def test_a_drawing_is_a_picture_in_both_themes_and_shows_as_svg_with_titles(reco
 def test_a_notebook_that_is_not_trusted_shows_the_plain_picture():
     shown_html = figure(many(3))._repr_mimebundle_()["text/html"]
     without_styles = re.sub(r"<style>.*?</style>", "", shown_html)
-    hidden = re.sub(r'<div class="pf-figure-svg" style="display:none">.*</div>', "", without_styles, flags=re.DOTALL)
+    hidden = re.sub(
+        r'<div class="pf-figure-svg" style="display:none">.*</div>',
+        "",
+        without_styles,
+        flags=re.DOTALL,
+    )
     assert hidden.startswith("<img") and "display:none" not in hidden
 
 
@@ -89,10 +148,19 @@ def test_no_word_leaves_the_drawing_and_no_two_overlap():
     ]
     for record in (profile_of(*rows), PAIR):
         drawing = figure(record)
-        boxes = [text.get_window_extent() for text in drawing.findobj(Text) if text.get_text() and text.get_visible()]
+        boxes = [
+            text.get_window_extent()
+            for text in drawing.findobj(Text)
+            if text.get_text() and text.get_visible()
+        ]
         boxes = [box for box in boxes if box.width > 1]
         for place, box in enumerate(boxes):
-            assert box.x0 >= 0 and box.x1 <= drawing.bbox.width and box.y0 >= 0 and box.y1 <= drawing.bbox.height
+            assert (
+                box.x0 >= 0
+                and box.x1 <= drawing.bbox.width
+                and box.y0 >= 0
+                and box.y1 <= drawing.bbox.height
+            )
             assert not any(box.overlaps(other.padded(-1)) for other in boxes[place + 1 :])
 
 
@@ -107,7 +175,9 @@ def test_the_costliest_layers_are_listed_and_the_rest_is_summed():
 @given(st.lists(st.floats(0.001, 50), min_size=1, max_size=40))
 @settings(deadline=None)
 def test_the_strip_loses_no_time(times):
-    profile = profile_of(*(leaf(f"a.b{k % 3}.c{k}", ms, BOUNDS[k % 3]) for k, ms in enumerate(times)))
+    profile = profile_of(
+        *(leaf(f"a.b{k % 3}.c{k}", ms, BOUNDS[k % 3]) for k, ms in enumerate(times))
+    )
     assert math.isclose(sum(part.total_ms for part in parts(profile)), sum(times), rel_tol=1e-9)
 
 
@@ -121,7 +191,12 @@ def test_a_dot_says_its_name_its_time_and_both_of_its_rates():
     drawing = figure(profile_of(leaf("layer1.0.conv1", 2.0)).roofline)
     (told,) = drawing.hover.values()
     assert told.splitlines()[0] == "layer1.0.conv1 (Conv2d)"
-    assert "2 ms" in told and "50 GFLOP/s" in told and "100 FLOP/byte" in told and "bound by compute" in told
+    assert (
+        "2 ms" in told
+        and "50 GFLOP/s" in told
+        and "100 FLOP/byte" in told
+        and "bound by compute" in told
+    )
 
 
 def test_each_bound_has_its_own_marker_beside_its_colour():
@@ -132,7 +207,9 @@ def test_each_bound_has_its_own_marker_beside_its_colour():
 
 def test_every_measured_roof_is_named_with_its_rate():
     found = words(figure(many(6).roofline))
-    assert {"fp32 100 GFLOP/s", "bf16 200 GFLOP/s", "int8 400 GOP/s", "memory 30 GB/s"} <= set(found)
+    assert {"fp32 100 GFLOP/s", "bf16 200 GFLOP/s", "int8 400 GOP/s", "memory 30 GB/s"} <= set(
+        found
+    )
     assert not any(word.startswith("fp16") for word in found)
 
 
@@ -148,12 +225,16 @@ def test_dots_in_one_place_share_a_name():
     assert together([(0, 0), (3, 0), (100, 100), (0, 4)], 10) == [(0, 2), (2, 0)]
 
 
-@given(st.lists(st.tuples(st.floats(60, 440), st.floats(60, 340)), min_size=1, max_size=5, unique=True))
+@given(
+    st.lists(st.tuples(st.floats(60, 440), st.floats(60, 340)), min_size=1, max_size=5, unique=True)
+)
 @settings(max_examples=25, deadline=None)
 def test_labels_never_lie_on_each_other_where_there_is_room(dots):
     room = Room(Bbox.from_bounds(0, 0, 500, 400), [], [], dots)
     boxes = [room.place((90, 14), dot, 4.0) for dot in dots]
-    assert not any(one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[place + 1 :])
+    assert not any(
+        one.overlaps(other) for place, one in enumerate(boxes) for other in boxes[place + 1 :]
+    )
     assert all(box.x0 >= 0 and box.x1 <= 500 and box.y0 >= 0 and box.y1 <= 400 for box in boxes)
 
 
@@ -188,11 +269,21 @@ def test_svg_colours_are_the_pages_to_set_and_no_rule_leaks_out():
 
 
 @pytest.mark.parametrize(
-    "name", ["<img src=x onerror=alert(1)>", "a$\\frac{$", "nul\x00 and\nline", "&amp;", "\ud800", "W" * 300]
+    "name",
+    [
+        "<img src=x onerror=alert(1)>",
+        "a$\\frac{$",
+        "nul\x00 and\nline",
+        "&amp;",
+        "\ud800",
+        "W" * 300,
+    ],
 )
 def test_any_name_is_drawn_and_stays_text(name):
     profile = profile_of(leaf(name, 5), leaf("b", 2), workload=name)
-    pair = PAIR.model_copy(update={"before": name, "rows": (PAIR.rows[0].model_copy(update={"layer": name}),)})
+    pair = PAIR.model_copy(
+        update={"before": name, "rows": (PAIR.rows[0].model_copy(update={"layer": name}),)}
+    )
     for record in (profile, profile.roofline, pair):
         drawing = figure(record)
         assert drawing.png().startswith(b"\x89PNG")
@@ -223,7 +314,9 @@ def test_what_is_drawn_is_one_line_that_can_be_drawn(text):
 def test_what_binds_a_layer_stands_out_from_the_paper_and_small_words_can_be_read(theme):
     def luminance(colour):
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        red, green, blue = (
+            part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
         return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
     def contrast(colour):
@@ -236,4 +329,6 @@ def test_what_binds_a_layer_stands_out_from_the_paper_and_small_words_can_be_rea
 
 def test_a_colour_has_one_name_in_both_themes():
     names = LIGHT.variables
-    assert all(len({DARK[k] for k, one in enumerate(LIGHT) if one == colour}) == 1 for colour in names)
+    assert all(
+        len({DARK[k] for k, one in enumerate(LIGHT) if one == colour}) == 1 for colour in names
+    )

@@ -1,4 +1,6 @@
-"""A profile: a row a layer whatever the model does, totals that add up, and a model that is left as it was."""
+"""A profile: a row a layer whatever the model does, totals that add up, and a model that is left as
+it was.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +67,14 @@ class Adding(nn.Module):
         return x
 
 
-LEAVES = st.builds(lambda make: make(), st.sampled_from([line, nn.ReLU, lambda: nn.LayerNorm(4), nn.Identity]))
+LEAVES = st.builds(
+    lambda make: make(), st.sampled_from([line, nn.ReLU, lambda: nn.LayerNorm(4), nn.Identity])
+)
 TREES = st.recursive(
     LEAVES,
     lambda parts: st.one_of(
-        st.lists(parts, min_size=1, max_size=3).map(lambda ones: nn.Sequential(*ones)), st.lists(parts, max_size=3).map(Adding)
+        st.lists(parts, min_size=1, max_size=3).map(lambda ones: nn.Sequential(*ones)),
+        st.lists(parts, max_size=3).map(Adding),
     ),
     max_leaves=8,
 )
@@ -103,7 +108,12 @@ def test_a_row_tells_what_ran() -> None:
     )  # fmt: skip
     assert row.macs == 2 * 8 * 36 * 27 and row.parameters == 8 * 27 + 8
     assert row.peak_bytes is not None and row.peak_bytes >= 2 * 8 * 36 * 4
-    assert row.verdict in ("compute", "memory", "overhead") and row.intensity and row.gflops and row.gbs
+    assert (
+        row.verdict in ("compute", "memory", "overhead")
+        and row.intensity
+        and row.gflops
+        and row.gbs
+    )
     assert profile["norm"].reads_from == ("conv",) and profile["head"].reads_from == ("",)
     assert profile.total_ms == pytest.approx(sum(one.self_ms for one in profile))
     assert len(profile.rounds_ms) == 2 and profile.threads == 1 and profile.failure is None
@@ -111,7 +121,9 @@ def test_a_row_tells_what_ran() -> None:
 
 def test_what_runs_between_layers_is_under_the_layer_that_ran_it() -> None:
     operators = look(nn.Sequential(Pair()), x()).operators
-    assert {"relu", "add"} <= set(operators.loc["0"].index) and "addmm" not in operators.loc["0"].index
+    assert {"relu", "add"} <= set(operators.loc["0"].index) and "addmm" not in operators.loc[
+        "0"
+    ].index
     assert set(operators.loc["0.first"].index) == {"t", "addmm"}
 
 
@@ -150,7 +162,10 @@ def test_answers_may_be_dicts_and_models_may_branch() -> None:
     profile = look(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5)})
     assert layers(profile) == ["", "table", "line"] and profile["table"].flops == 0
     assert profile.root.output_shapes[0] == (2, 5, 4)
-    assert look(Branching(), torch.randn(5, 4)).root.flops > look(Branching(), torch.randn(2, 4)).root.flops
+    assert (
+        look(Branching(), torch.randn(5, 4)).root.flops
+        > look(Branching(), torch.randn(2, 4)).root.flops
+    )
 
 
 class Speaking(nn.Module):
@@ -176,7 +191,11 @@ def test_a_generator_of_tokens_is_run_to_its_end() -> None:
 def test_tied_weights_count_once() -> None:
     model = Tied()
     profile = look(model, ids())
-    assert profile.root.total_parameters == sum(weight.numel() for weight in model.parameters()) == 7 * 4 + 20
+    assert (
+        profile.root.total_parameters
+        == sum(weight.numel() for weight in model.parameters())
+        == 7 * 4 + 20
+    )
     assert profile["table"].parameters == 28 and profile["head"].parameters == 0
 
 
@@ -199,8 +218,12 @@ def test_a_traced_graph_has_its_layers() -> None:
 
 def test_a_scripted_part_is_seen_and_left_as_it_was() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch deprecates scripting; models of today still hold such parts
-        model = nn.Sequential(line(), torch.jit.script(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))))
+        warnings.simplefilter(
+            "ignore"
+        )  # torch deprecates scripting; models of today still hold such parts
+        model = nn.Sequential(
+            line(), torch.jit.script(nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4)))
+        )
         before = weights_hash(model)
         profile = look(model, x())
     assert {"", "0", "1"} <= set(layers(profile)) and profile["1"].total_macs == 32
@@ -248,7 +271,9 @@ def test_an_encoder_keeps_its_fast_path_while_it_is_watched() -> None:
     profile = look(model, torch.randn(2, 5, 8))
     assert "_transformer_encoder_layer_fwd" in profile.operators.loc["layers.0"].index
     assert layers(profile) == ["", "layers", "layers.0", "layers.1"]
-    assert profile["layers.0"].total_parameters == sum(one.numel() for one in model.layers[0].parameters())
+    assert profile["layers.0"].total_parameters == sum(
+        one.numel() for one in model.layers[0].parameters()
+    )
 
 
 def test_attention_and_its_projection_are_one_row() -> None:
@@ -268,7 +293,11 @@ def compiled(**options: Any) -> tuple[nn.Module, nn.Module]:
     class Parted(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.before, self.part, self.after = line(), torch.compile(Pair(), backend="eager", **options), line()
+            self.before, self.part, self.after = (
+                line(),
+                torch.compile(Pair(), backend="eager", **options),
+                line(),
+            )
 
         def forward(self, x: Tensor) -> Tensor:
             return self.after(self.part(self.before(x)))
@@ -308,7 +337,11 @@ def test_a_thousand_layers_are_a_thousand_rows() -> None:
     model = nn.Sequential(*(nn.Sequential(line(), nn.ReLU()) for _ in range(334)))
     profile = look(model, x(), runs=3)
     assert len(profile) == 1 + 3 * 334
-    assert len(str(profile).splitlines()) < 60 and profile.root.macs == 0 and profile.root.total_macs == 334 * 32
+    assert (
+        len(str(profile).splitlines()) < 60
+        and profile.root.macs == 0
+        and profile.root.total_macs == 334 * 32
+    )
 
 
 def test_random_numbers_go_on_as_if_nothing_had_been_looked_at() -> None:
@@ -332,14 +365,27 @@ def test_a_layer_that_does_not_run_alone_is_left_out_of_the_trials() -> None:
             return self.large(x, 2)
 
     assert look(Model(), images())["large"].alternatives == ()
-    assert look(nn.Sequential(nn.MaxPool2d(2)), images())["0"].alternatives[0].step == {"layout": {}}
+    assert look(nn.Sequential(nn.MaxPool2d(2)), images())["0"].alternatives[0].step == {
+        "layout": {}
+    }
 
 
-@pytest.mark.parametrize("layer", [nn.Linear(64, 64), nn.Conv2d(16, 16, 3)], ids=["linear", "convolution"])
+@pytest.mark.parametrize(
+    "layer", [nn.Linear(64, 64), nn.Conv2d(16, 16, 3)], ids=["linear", "convolution"]
+)
 @pytest.mark.parametrize("int8", [400.0, 110.0, None])
-def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(layer: nn.Module, int8: float | None) -> None:
+def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(
+    layer: nn.Module, int8: float | None
+) -> None:
     ceiling = Ceiling(threads=1, fp32_gflops=100, int8_gops=int8, bandwidth_gbs=10)
-    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+    machine = Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(ceiling,),
+    )
     inputs = torch.rand(4, 64) if isinstance(layer, nn.Linear) else torch.rand(1, 16, 8, 8)
     model = nn.Sequential(layer)
     with torch.no_grad():
@@ -350,20 +396,45 @@ def test_int8_is_tried_on_a_layer_where_the_hardware_is_fast_in_it(layer: nn.Mod
     assert all(one.here_ms > 0 and one.there_ms > 0 for one in tried)
 
 
-@pytest.mark.parametrize(("name", "rate"), [("fp32", 1.0), ("bf16", 2.0), ("fp16", 4.0), ("int8", 8.0)])
-def test_a_layer_is_judged_by_the_rate_of_its_own_format(name: str, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    ceiling = Ceiling(threads=1, fp32_gflops=1, bf16_gflops=2, fp16_gflops=4, int8_gops=8, bandwidth_gbs=1e9)
-    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
+@pytest.mark.parametrize(
+    ("name", "rate"), [("fp32", 1.0), ("bf16", 2.0), ("fp16", 4.0), ("int8", 8.0)]
+)
+def test_a_layer_is_judged_by_the_rate_of_its_own_format(
+    name: str, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ceiling = Ceiling(
+        threads=1, fp32_gflops=1, bf16_gflops=2, fp16_gflops=4, int8_gops=8, bandwidth_gbs=1e9
+    )
+    machine = Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(ceiling,),
+    )
     monkeypatch.setattr(profiling, "hardware", lambda: machine)
-    work = lab.apply(Workload(nn.Sequential(line(64)), torch.randn(8, 64)), lab.Recipe([{"precision": {"default": name}}]))
+    work = lab.apply(
+        Workload(nn.Sequential(line(64)), torch.randn(8, 64)),
+        lab.Recipe([{"precision": {"default": name}}]),
+    )
     row = lab.profile(work, runs=2, threads=1)["0"]
     assert row.flops > 0 and row.roof_ms == pytest.approx(row.flops / rate / 1e6, rel=1e-6)
 
 
 def test_nothing_is_tried_on_a_layer_whose_format_was_chosen() -> None:
     ceiling = Ceiling(threads=1, fp32_gflops=100, bf16_gflops=400, int8_gops=400, bandwidth_gbs=10)
-    machine = Hardware(name="paper", source="measured", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=(ceiling,))
-    work = lab.apply(Workload(nn.Sequential(line(4)), x()), lab.Recipe([{"precision": {"default": "int8"}}])).workload
+    machine = Hardware(
+        name="paper",
+        source="measured",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(ceiling,),
+    )
+    work = lab.apply(
+        Workload(nn.Sequential(line(4)), x()), lab.Recipe([{"precision": {"default": "int8"}}])
+    ).workload
     with torch.no_grad():
         seen = watch_operators(work.model, lambda: lambda: work.model(x()), runs=1)
     assert seen.given and try_alternatives(work.model, seen, {"0": 1.0}, machine) == {}
@@ -380,7 +451,10 @@ def test_channels_last_is_said_only_where_it_can_be_told() -> None:
 
 
 def state(model: nn.Module) -> tuple[Any, ...]:
-    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) + len(one._backward_hooks) for one in model.modules()]
+    hooks = [
+        len(one._forward_hooks) + len(one._forward_pre_hooks) + len(one._backward_hooks)
+        for one in model.modules()
+    ]
     return (
         weights_hash(model),
         [id(tensor) for tensor in (*model.parameters(), *model.buffers())],
@@ -438,7 +512,11 @@ def test_nothing_stays_when_it_is_interrupted_inside_a_layer(at: int) -> None:
     before = nn.Module.__call__
     with pytest.raises(KeyboardInterrupt):
         look(model, x(), runs=1)
-    assert nn.Module.__call__ is before and model.training and all(not one._forward_hooks for one in model.modules())
+    assert (
+        nn.Module.__call__ is before
+        and model.training
+        and all(not one._forward_hooks for one in model.modules())
+    )
 
 
 def stop_after(rounds: int) -> Callable[[], bool]:
@@ -454,7 +532,9 @@ def stop_after(rounds: int) -> Callable[[], bool]:
 
 def test_what_was_measured_before_an_interruption_is_kept() -> None:
     profile = look(Pair(), x(), runs=50, should_stop=stop_after(3))
-    assert profile.is_interrupted and len(profile.rounds_ms) == 3 and "stopped early" in profile.title
+    assert (
+        profile.is_interrupted and len(profile.rounds_ms) == 3 and "stopped early" in profile.title
+    )
     assert layers(profile) == ["", "first", "second"] and profile["first"].macs == 32
 
 
@@ -485,7 +565,9 @@ def test_a_model_that_gives_a_nan_is_shown_whole_and_the_layer_named() -> None:
 
 
 def test_a_failure_beside_a_model_that_runs_hides_neither() -> None:
-    broken, sound = profile_in_turn([Workload(nn.Linear(5, 5), x()), Workload(line(), x())], runs=2, threads=1)
+    broken, sound = profile_in_turn(
+        [Workload(nn.Linear(5, 5), x()), Workload(line(), x())], runs=2, threads=1
+    )
     assert broken.failure and sound.failure is None and len(sound.rounds_ms) == 2
 
 
@@ -496,7 +578,9 @@ def test_every_layer_with_weights_has_a_backward_time() -> None:
     model = Small()
     profile = look(model, images(3), backward=True)
     weighted = [row for row in profile if row.parameters]
-    assert len(weighted) == 3 and all(row.backward_self_ms and row.backward_self_ms > 0 for row in weighted)
+    assert len(weighted) == 3 and all(
+        row.backward_self_ms and row.backward_self_ms > 0 for row in weighted
+    )
     total = profile.root.backward_total_ms
     assert total == pytest.approx(sum(row.backward_self_ms or 0.0 for row in profile))
     assert look(model, images(3))["conv"].backward_self_ms is None
@@ -533,7 +617,9 @@ class Strict(nn.Module):
     ],
     ids=["frozen", "detached", "fails in training"],
 )
-def test_gradients_that_cannot_be_had_are_refused_with_a_reason(model: nn.Module, said: str) -> None:
+def test_gradients_that_cannot_be_had_are_refused_with_a_reason(
+    model: nn.Module, said: str
+) -> None:
     with pytest.raises(MeasureError, match=said):
         look(model, x(), backward=True)
 

@@ -8,10 +8,23 @@ from html.parser import HTMLParser
 import pytest
 
 from paifuser_lab.figures.page import html_report
-from paifuser_lab.records import Ceiling, Explanation, LayerProfile, OperatorProfile, Profile, Reason
+from paifuser_lab.records import (
+    Ceiling,
+    Explanation,
+    LayerProfile,
+    OperatorProfile,
+    Profile,
+    Reason,
+)
 
 NASTY = "<img src=x onerror=alert(1)>"
-KNOWN = {"machine": "a machine", "threads": 2, "latency_ms": 12.3, "latency_spread_ms": (12.0, 13.0), "rounds_ms": (12.3, 12.5)}
+KNOWN = {
+    "machine": "a machine",
+    "threads": 2,
+    "latency_ms": 12.3,
+    "latency_spread_ms": (12.0, 13.0),
+    "rounds_ms": (12.3, 12.5),
+}
 COST = {"slowdown_while_profiling": 0.01, "watching_us": 1.0, "call_us": 1.0, "operator_us": 1.0}
 CEILING = Ceiling(threads=2, fp32_gflops=100, bandwidth_gbs=30)
 
@@ -29,21 +42,44 @@ def leaf(layer, ms, total, **more):
 
 
 def profile_of(layers, total, **more):
-    root = LayerProfile(layer="", kind="Net", total_ms=total, share=1.0, total_parameters=11_700_000, total_flops=3 * 10**9,
-                        peak_bytes=10**7, operators=(OperatorProfile(name="aten::add", calls=2, ms=0.2),))  # fmt: skip
-    return Profile(**{"workload": "net", "ceiling": CEILING, "layers": (root, *layers), **KNOWN, **COST} | more)
+    root = LayerProfile(
+        layer="",
+        kind="Net",
+        total_ms=total,
+        share=1.0,
+        total_parameters=11_700_000,
+        total_flops=3 * 10**9,
+        peak_bytes=10**7,
+        operators=(OperatorProfile(name="aten::add", calls=2, ms=0.2),),
+    )
+    return Profile(
+        **{"workload": "net", "ceiling": CEILING, "layers": (root, *layers), **KNOWN, **COST} | more
+    )
 
 
 def explained(layer, sentence):
-    reason = Reason(topic="layout", sentence=sentence, step={"layout": {}}, saves_ms=2.0, basis="measured")
-    return Explanation(workload="net", layer=layer, kind="Conv2d", ms=6, share=0.5, reasons=(reason,))
+    reason = Reason(
+        topic="layout", sentence=sentence, step={"layout": {}}, saves_ms=2.0, basis="measured"
+    )
+    return Explanation(
+        workload="net", layer=layer, kind="Conv2d", ms=6, share=0.5, reasons=(reason,)
+    )
 
 
-PROFILE = profile_of([leaf("a", 6, 12), LayerProfile(layer="b", kind="Part", total_ms=6, share=0.5), leaf("b.0", 6, 12)], 12)
+PROFILE = profile_of(
+    [
+        leaf("a", 6, 12),
+        LayerProfile(layer="b", kind="Part", total_ms=6, share=0.5),
+        leaf("b.0", 6, 12),
+    ],
+    12,
+)
 
 
 class Reader(HTMLParser):
-    """What a browser would see: tags with their attributes, ids, and whether every tag is closed where it should be."""
+    """What a browser would see: tags with their attributes, ids, and whether every tag is closed
+    where it should be.
+    """
 
     VOID = {"meta", "link", "img", "br"}
 
@@ -72,37 +108,65 @@ class Reader(HTMLParser):
 
 def test_the_page_asks_for_nothing_and_runs_nothing():
     text = html_report(PROFILE, [explained("a", "It helps.")])
-    assert not re.search(r"""(src|href)\s*=\s*["']?\s*(https?:|//)|url\(\s*["']?(https?:|//)|@import""", text)
+    assert not re.search(
+        r"""(src|href)\s*=\s*["']?\s*(https?:|//)|url\(\s*["']?(https?:|//)|@import""", text
+    )
     reader = Reader(text)
-    assert not {"script", "iframe", "object", "embed", "base", "form"} & {tag for tag, _ in reader.tags}
+    assert not {"script", "iframe", "object", "embed", "base", "form"} & {
+        tag for tag, _ in reader.tags
+    }
     assert not [key for _, attributes in reader.tags for key in attributes if key.startswith("on")]
     assert all(
-        value.startswith(("#", "data:")) for _, found in reader.tags for key, value in found.items() if key in ("href", "src")
+        value.startswith(("#", "data:"))
+        for _, found in reader.tags
+        for key, value in found.items()
+        if key in ("href", "src")
     )
-    policy = next(found["content"] for tag, found in reader.tags if tag == "meta" and "http-equiv" in found)
+    policy = next(
+        found["content"] for tag, found in reader.tags if tag == "meta" and "http-equiv" in found
+    )
     assert policy.startswith("default-src 'none'")
 
 
 def test_the_page_is_well_formed_and_its_ids_are_unique():
-    reader = Reader(html_report(PROFILE, [explained("a", "It helps."), explained("", "So does this.")]))
+    reader = Reader(
+        html_report(PROFILE, [explained("a", "It helps."), explained("", "So does this.")])
+    )
     assert reader.open == []
     assert len(reader.ids) == len(set(reader.ids)) > 10
 
 
 def test_text_from_a_model_is_never_markup():
-    named = profile_of([leaf(NASTY, 6, 12, kind=NASTY, detail=f'" {NASTY}')], 12, workload=NASTY, machine=NASTY, failure=NASTY)
+    named = profile_of(
+        [leaf(NASTY, 6, 12, kind=NASTY, detail=f'" {NASTY}')],
+        12,
+        workload=NASTY,
+        machine=NASTY,
+        failure=NASTY,
+    )
     reason = Reason(topic=NASTY, sentence=NASTY, step={NASTY: {NASTY: NASTY}})
     told = Explanation(workload=NASTY, layer=NASTY, kind=NASTY, ms=1, share=1, reasons=(reason,))
     for text in (html_report(named, [told], title=NASTY), named._repr_html_()):
         reader = Reader(text)
         assert "img" not in {tag for tag, _ in reader.tags}
-        assert not [key for _, attributes in reader.tags for key in attributes if key.startswith("on")]
+        assert not [
+            key for _, attributes in reader.tags for key in attributes if key.startswith("on")
+        ]
         assert NASTY in "".join(reader.words)
 
 
 def test_the_header_says_what_was_measured():
     words = " ".join(Reader(html_report(PROFILE)).words)
-    for said in ("net", "a machine · 2 threads", "12.3 ms", "12–13", "11.7 M", "3 G", "10 MB", "4 layers"):
+    for said in (
+        "net",
+        "a machine · 2 threads",
+        "12.3 ms",
+        "12–13",
+        "11.7 M",
+        "3 G",
+        "10 MB",
+        "4 layers",
+    ):
         assert said in words
 
 
@@ -114,7 +178,9 @@ def test_explanations_stand_on_the_page_with_their_advice_and_only_where_there_a
 
 def test_a_title_of_ones_own_stands_first_and_the_workload_is_still_named():
     words = Reader(html_report(PROFILE, title="Before the change")).words
-    assert any("Before the change" in word for word in words) and any(word.startswith("net · ") for word in words)
+    assert any("Before the change" in word for word in words) and any(
+        word.startswith("net · ") for word in words
+    )
 
 
 def test_a_failed_profile_says_so():
@@ -133,7 +199,10 @@ def test_the_tree_folds_and_every_row_says_in_words_what_its_columns_say():
     details = [attributes for tag, attributes in reader.tags if tag == "details"]
     assert len(details) == 2 and all("open" in one for one in details)
     titles = [found["title"] for _, found in reader.tags if "title" in found]
-    assert any("b.0, Conv2d gives 1×64×56×56: 6.000 ms with all below it, 50.0% of the time" in one for one in titles)
+    assert any(
+        "b.0, Conv2d gives 1×64×56×56: 6.000 ms with all below it, 50.0% of the time" in one
+        for one in titles
+    )
     assert (
         len([tag for tag, found in reader.tags if found.get("role") == "listitem"]) == 5
     )  # four layers, one operator between them
@@ -147,15 +216,22 @@ def test_a_column_keeps_its_decimals():
 @pytest.mark.parametrize("width", [500, 700, 800, 1000, 1200])
 def test_every_width_has_a_grid_with_as_many_columns_as_are_shown(width):
     rules = re.search(r"<style>(.*?)</style>", PROFILE._repr_html_(), re.DOTALL)[1]
-    columns, gone = re.search(r"\.pf-tree \.pf-row { grid-template-columns: ([^;]*); }", rules)[1], set()
-    for limit, hidden, grid in re.findall(r"max-width: (\d+)px\) { (.*?) { display: none; } .*?columns: ([^;]*); } }", rules):
+    columns, gone = (
+        re.search(r"\.pf-tree \.pf-row { grid-template-columns: ([^;]*); }", rules)[1],
+        set(),
+    )
+    for limit, hidden, grid in re.findall(
+        r"max-width: (\d+)px\) { (.*?) { display: none; } .*?columns: ([^;]*); } }", rules
+    ):
         if width <= int(limit):
             columns, gone = grid, gone | set(hidden.split(", "))
     assert columns.count("em") == 12 - len(gone)
 
 
 def test_a_thousand_layers_stay_a_page():
-    parts = [LayerProfile(layer=f"stage{k}", kind="Part", total_ms=100.0, share=0.1) for k in range(10)]
+    parts = [
+        LayerProfile(layer=f"stage{k}", kind="Part", total_ms=100.0, share=0.1) for k in range(10)
+    ]
     leaves = [leaf(f"stage{k % 10}.a_layer_with_a_name_{k}", 1.0, 1000) for k in range(1000)]
     text = html_report(profile_of([*parts, *leaves], 1000.0))
     assert len(text.encode()) < 3_000_000

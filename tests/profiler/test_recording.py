@@ -1,4 +1,6 @@
-"""What torch's profiler saw, joined to layers: bytes held, kernels, and gradients; from events made by hand and from a real run."""
+"""What torch's profiler saw, joined to layers: bytes held, kernels, and gradients; from events made
+by hand and from a real run.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def mark(layer: str, start: int, end: int, *, thread: int = 0) -> Event:
     return Event(MARK + layer, start, end, thread)
 
 
-def operator(name: str, start: int, end: int, *, number: int = 0, sequence: int = -1, thread: int = 0) -> Event:
+def operator(
+    name: str, start: int, end: int, *, number: int = 0, sequence: int = -1, thread: int = 0
+) -> Event:
     return Event(name, start, end, thread, number=number, sequence=sequence)
 
 
@@ -38,7 +42,13 @@ def kernel(name: str, start: int, end: int, link: int) -> Event:
 
 
 def test_an_event_lies_in_the_layers_whose_marks_are_around_it() -> None:
-    events = [mark("", 0, 100), mark("a", 10, 50), mark("a.b", 20, 30), operator("mm", 25, 28), operator("add", 60, 70)]
+    events = [
+        mark("", 0, 100),
+        mark("a", 10, 50),
+        mark("a.b", 20, 30),
+        operator("mm", 25, 28),
+        operator("add", 60, 70),
+    ]
     assert [(event.name, layers) for event, layers in with_layers(reversed(events))] == [
         ("mm", ("", "a", "a.b")), ("add", ("",)),
     ]  # fmt: skip
@@ -61,36 +71,59 @@ def test_bytes_held_are_the_most_that_lived_at_once_while_a_layer_ran() -> None:
 
 @given(st.lists(st.integers(-1000, 1000)))
 def test_the_model_holds_the_most_of_all(changes: list[int]) -> None:
-    events = [mark("", 0, 10_000), *(memory(10 * place + 1, change) for place, change in enumerate(changes))]
+    events = [
+        mark("", 0, 10_000),
+        *(memory(10 * place + 1, change) for place, change in enumerate(changes)),
+    ]
     sums = [sum(changes[:count]) for count in range(len(changes) + 1)]
     assert bytes_held(events)[""] == max(sums)
 
 
 def test_kernels_belong_to_the_layer_whose_operator_started_them() -> None:
     events = [
-        mark("", 0, 100), mark("a", 10, 20), operator("conv", 12, 18, number=1), mark("b", 30, 40), operator("mm", 32, 38, number=2),
-        kernel("implicit_gemm", 50, 50 + 2_000_000, link=1), kernel("implicit_gemm", 3_000_000, 4_000_000, link=1),
-        kernel("sgemm", 5_000_000, 8_000_000, link=2), kernel("lost", 0, 1, link=99),
-    ]  # fmt: skip
+        mark("", 0, 100),
+        mark("a", 10, 20),
+        operator("conv", 12, 18, number=1),
+        mark("b", 30, 40),
+        operator("mm", 32, 38, number=2),
+        kernel("implicit_gemm", 50, 50 + 2_000_000, link=1),
+        kernel("implicit_gemm", 3_000_000, 4_000_000, link=1),
+        kernel("sgemm", 5_000_000, 8_000_000, link=2),
+        kernel("lost", 0, 1, link=99),
+    ]
     assert kernels_by_layer(events) == {"a": {"implicit_gemm": (2, 3.0)}, "b": {"sgemm": (1, 3.0)}}
 
 
 def test_the_drivers_numbers_are_not_those_of_operators() -> None:
-    """A launch is numbered by the driver; here its number is that of an operator that comes later, in another layer."""
+    """A launch is numbered by the driver; here its number is that of an operator that comes later,
+    in another layer.
+    """
     launch = Event("cudaLaunchKernel", 14, 15, number=2, link=1)
     events = [
-        mark("a", 10, 20), operator("conv", 12, 18, number=1), launch, mark("b", 30, 40), operator("mm", 32, 38, number=2),
-        kernel("conv_kernel", 50, 60, link=1), kernel("mm_kernel", 60, 70, link=2),
-    ]  # fmt: skip
-    assert {layer: set(ones) for layer, ones in kernels_by_layer(events).items()} == {"a": {"conv_kernel"}, "b": {"mm_kernel"}}
+        mark("a", 10, 20),
+        operator("conv", 12, 18, number=1),
+        launch,
+        mark("b", 30, 40),
+        operator("mm", 32, 38, number=2),
+        kernel("conv_kernel", 50, 60, link=1),
+        kernel("mm_kernel", 60, 70, link=2),
+    ]
+    assert {layer: set(ones) for layer, ones in kernels_by_layer(events).items()} == {
+        "a": {"conv_kernel"},
+        "b": {"mm_kernel"},
+    }
 
 
 FORWARD = [
     mark("", 0, 100),
-    mark("a", 10, 20), operator("linear", 12, 18, sequence=1), operator("t", 13, 14, sequence=1), operator("addmm", 15, 17, sequence=2),
-    mark("b", 30, 40), operator("relu", 32, 38, sequence=3),
+    mark("a", 10, 20),
+    operator("linear", 12, 18, sequence=1),
+    operator("t", 13, 14, sequence=1),
+    operator("addmm", 15, 17, sequence=2),
+    mark("b", 30, 40),
+    operator("relu", 32, 38, sequence=3),
     operator("loss", 110, 120, sequence=4),
-]  # fmt: skip
+]
 
 
 def back(start: int, end: int, sequence: int, *, thread: int = 0) -> Event:
@@ -101,14 +134,26 @@ def test_gradients_belong_to_the_layer_whose_operator_made_them_needed() -> None
     ms = 1_000_000
     events = [
         *FORWARD,
-        back(1 * ms, 2 * ms, 4), back(2 * ms, 5 * ms, 3), back(3 * ms, 4 * ms, 3), back(5 * ms, 7 * ms, 2), back(8 * ms, 9 * ms, 1),
-    ]  # fmt: skip
-    assert backward_by_layer(events) == {"": 1.0, "b": 3.0, "a": 3.0}, "what lies within another is not counted twice"
+        back(1 * ms, 2 * ms, 4),
+        back(2 * ms, 5 * ms, 3),
+        back(3 * ms, 4 * ms, 3),
+        back(5 * ms, 7 * ms, 2),
+        back(8 * ms, 9 * ms, 1),
+    ]
+    assert backward_by_layer(events) == {"": 1.0, "b": 3.0, "a": 3.0}, (
+        "what lies within another is not counted twice"
+    )
 
 
 def test_the_loss_is_not_the_last_layers() -> None:
-    """An operator that makes no gradient bears the number of the next that does; here that is the loss."""
-    events = [mark("a", 10, 20), operator("argmax", 12, 18, sequence=5), operator("loss", 30, 40, sequence=5)]
+    """An operator that makes no gradient bears the number of the next that does; here that is the
+    loss.
+    """
+    events = [
+        mark("a", 10, 20),
+        operator("argmax", 12, 18, sequence=5),
+        operator("loss", 30, 40, sequence=5),
+    ]
     assert backward_by_layer([*events, back(1000, 2_001_000, 5)]) == {"": 2.0}
 
 
@@ -116,20 +161,31 @@ def test_on_a_device_gradients_take_what_their_kernels_take() -> None:
     ms = 1_000_000
     events = [
         *FORWARD,
-        back(1 * ms, 2 * ms, 3, thread=7), operator("relu_backward", 1 * ms + 1, 2 * ms - 1, number=11, thread=7),
-        back(2 * ms, 3 * ms, 2, thread=7), operator("mm", 2 * ms + 1, 3 * ms - 1, number=12, thread=7),
-        kernel("relu_kernel", 4 * ms, 9 * ms, link=11), kernel("gemm", 9 * ms, 10 * ms, link=12),
-    ]  # fmt: skip
+        back(1 * ms, 2 * ms, 3, thread=7),
+        operator("relu_backward", 1 * ms + 1, 2 * ms - 1, number=11, thread=7),
+        back(2 * ms, 3 * ms, 2, thread=7),
+        operator("mm", 2 * ms + 1, 3 * ms - 1, number=12, thread=7),
+        kernel("relu_kernel", 4 * ms, 9 * ms, link=11),
+        kernel("gemm", 9 * ms, 10 * ms, link=12),
+    ]
     assert backward_by_layer(events) == {"b": 5.0, "a": 1.0}
 
 
 def test_a_real_run_has_a_mark_for_each_layer_and_its_bytes() -> None:
     model = nn.Sequential(nn.Linear(8, 100), nn.Linear(100, 8))
     with torch.no_grad():
-        events = record_run(model, lambda: model(torch.ones(4, 8)), torch.device("cpu"), memory=True)
+        events = record_run(
+            model, lambda: model(torch.ones(4, 8)), torch.device("cpu"), memory=True
+        )
     held = bytes_held(events)
-    assert held["0"] >= 4 * 100 * 4 and held["1"] >= held["0"] + 4 * 8 * 4 and held[""] == max(held.values())
-    assert kernels_by_layer(events) == {} and all(event.link == 0 for event, _ in with_layers(events))
+    assert (
+        held["0"] >= 4 * 100 * 4
+        and held["1"] >= held["0"] + 4 * 8 * 4
+        and held[""] == max(held.values())
+    )
+    assert kernels_by_layer(events) == {} and all(
+        event.link == 0 for event, _ in with_layers(events)
+    )
 
 
 def test_a_real_step_gives_each_layer_its_gradient_and_all_of_it() -> None:
@@ -145,7 +201,9 @@ def test_a_real_step_gives_each_layer_its_gradient_and_all_of_it() -> None:
     assert sum(spent.values()) == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("error", [ValueError(), KeyboardInterrupt()], ids=["error", "interruption"])
+@pytest.mark.parametrize(
+    "error", [ValueError(), KeyboardInterrupt()], ids=["error", "interruption"]
+)
 def test_marks_are_closed_when_a_run_fails(error: BaseException) -> None:
     class Raising(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -155,4 +213,6 @@ def test_marks_are_closed_when_a_run_fails(error: BaseException) -> None:
     with pytest.raises(type(error)):
         record_run(model, lambda: model(torch.ones(1)), torch.device("cpu"))
     assert nn.Module.__call__ is before
-    assert record_run(nn.ReLU(), lambda: torch.ones(1).relu(), torch.device("cpu")), "the profiler can be started again"
+    assert record_run(nn.ReLU(), lambda: torch.ones(1).relu(), torch.device("cpu")), (
+        "the profiler can be started again"
+    )

@@ -1,4 +1,6 @@
-"""Two profiles side by side: matched by path, with what became of each layer, and a promise beside what came of it."""
+"""Two profiles side by side: matched by path, with what became of each layer, and a promise beside
+what came of it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,24 @@ QUICK: dict[str, Any] = {"runs": 2, "seconds": 0.1}
 def profile(workload: str, latency: float, **layers: dict[str, Any]) -> Profile:
     """A profile with these layers, each given what is known of it."""
     rows = [LayerProfile(layer="", kind="Model", total_ms=latency)]
-    rows += [LayerProfile(**({"layer": layer, "kind": "Conv2d", "calls": 1} | facts)) for layer, facts in layers.items()]
+    rows += [
+        LayerProfile(**({"layer": layer, "kind": "Conv2d", "calls": 1} | facts))
+        for layer, facts in layers.items()
+    ]
     return Profile(
-        workload=workload, machine="a machine", threads=1, ceiling=Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0),
-        latency_ms=latency, latency_spread_ms=(latency, latency), rounds_ms=(latency,), slowdown_while_profiling=0.0,
-        watching_us=1.0, call_us=1.0, operator_us=1.0, layers=tuple(rows),
-    )  # fmt: skip
+        workload=workload,
+        machine="a machine",
+        threads=1,
+        ceiling=Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0),
+        latency_ms=latency,
+        latency_spread_ms=(latency, latency),
+        rounds_ms=(latency,),
+        slowdown_while_profiling=0.0,
+        watching_us=1.0,
+        call_us=1.0,
+        operator_us=1.0,
+        layers=tuple(rows),
+    )
 
 
 def notes(found: SideBySide) -> dict[str, str]:
@@ -35,25 +49,52 @@ def notes(found: SideBySide) -> dict[str, str]:
 
 def test_layers_are_matched_by_path_and_say_what_became_of_them() -> None:
     before = profile(
-        "model", 10.0, same={"self_ms": 2.0}, gone={"self_ms": 1.0}, norm={"kind": "BatchNorm2d", "self_ms": 1.0},
-        cast={"dtype": "float32"}, pruned={"weight_shape": (8, 3, 3, 3)}, laid={}, swapped={},
-    )  # fmt: skip
+        "model",
+        10.0,
+        same={"self_ms": 2.0},
+        gone={"self_ms": 1.0},
+        norm={"kind": "BatchNorm2d", "self_ms": 1.0},
+        cast={"dtype": "float32"},
+        pruned={"weight_shape": (8, 3, 3, 3)},
+        laid={},
+        swapped={},
+    )
     after = profile(
-        "variant", 6.0, same={"self_ms": 1.5}, norm={"kind": "Identity"}, cast={"dtype": "bfloat16"},
-        pruned={"weight_shape": (4, 3, 3, 3)}, laid={"is_channels_last": True}, swapped={"kind": "Fast"}, added={"self_ms": 0.5},
-    )  # fmt: skip
+        "variant",
+        6.0,
+        same={"self_ms": 1.5},
+        norm={"kind": "Identity"},
+        cast={"dtype": "bfloat16"},
+        pruned={"weight_shape": (4, 3, 3, 3)},
+        laid={"is_channels_last": True},
+        swapped={"kind": "Fast"},
+        added={"self_ms": 0.5},
+    )
     found = side_by_side(before, after)
     assert notes(found) == {
-        "": "", "same": "", "gone": "gone", "norm": "folded away", "cast": "float32 → bfloat16", "pruned": "8×3×3×3 → 4×3×3×3",
-        "laid": "channels-last", "swapped": "Conv2d → Fast", "added": "new",
-    }  # fmt: skip
-    assert found.frame.loc["same", "saved_ms"] == 0.5 and found.frame.loc["added", "saved_ms"] == -0.5
+        "": "",
+        "same": "",
+        "gone": "gone",
+        "norm": "folded away",
+        "cast": "float32 → bfloat16",
+        "pruned": "8×3×3×3 → 4×3×3×3",
+        "laid": "channels-last",
+        "swapped": "Conv2d → Fast",
+        "added": "new",
+    }
+    assert (
+        found.frame.loc["same", "saved_ms"] == 0.5 and found.frame.loc["added", "saved_ms"] == -0.5
+    )
     assert {row.layer for row in found.largest[:2]} == {"gone", "norm"}
-    assert found.achieved_ms == 4.0 and found.speedup is None, "two profiles that were not measured in turn give no ratio"
+    assert found.achieved_ms == 4.0 and found.speedup is None, (
+        "two profiles that were not measured in turn give no ratio"
+    )
 
 
 def test_a_promise_stands_beside_what_was_achieved() -> None:
-    reason = Reason(topic="folding", sentence="It could.", step={"fold": {}}, saves_ms=3.0, basis="estimated")
+    reason = Reason(
+        topic="folding", sentence="It could.", step={"fold": {}}, saves_ms=3.0, basis="estimated"
+    )
     found = side_by_side(profile("model", 10.0), profile("variant", 10.5), predicted=reason)
     assert found.promise == "predicted −3.000 ms (estimated), achieved +0.500 ms"
     assert found.promise in str(found) and found.promise in found._repr_html_()
@@ -65,7 +106,9 @@ def test_folding_takes_batch_norms_away() -> None:
     reason = explain(lab.profile(work, threads=1, **QUICK)).advising("fold")
     found = side_by_side(work, lab.apply(work, lab.Recipe(["fold"])), predicted=reason, **QUICK)
     folded = [row for row in found.rows if row.kind_before == "BatchNorm2d"]
-    assert len(folded) == 20 and all(row.note == "folded away" and row.kind_after == "Identity" for row in folded)
+    assert len(folded) == 20 and all(
+        row.note == "folded away" and row.kind_after == "Identity" for row in folded
+    )
     assert all(row.note == "" for row in found.rows if row.kind_before == "Conv2d")
     assert found.promise.startswith("predicted −") and "achieved" in found.promise
     assert found.speedup and found.speedup_interval
@@ -75,22 +118,37 @@ def test_folding_takes_batch_norms_away() -> None:
 def test_a_change_of_layout_is_noted_where_it_shows() -> None:
     work = Workload(Small(), images())
     found = side_by_side(work, lab.apply(work, lab.Recipe(["layout"])), **QUICK)
-    assert notes(found) == {"": "", "conv": "channels-last", "norm": "channels-last", "relu": "channels-last", "head": ""}
+    assert notes(found) == {
+        "": "",
+        "conv": "channels-last",
+        "norm": "channels-last",
+        "relu": "channels-last",
+        "head": "",
+    }
 
 
 def test_layers_run_by_an_engine_are_inside_it() -> None:
     pytest.importorskip("onnxruntime")
     work = Workload(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.ones(1, 4))
-    found = side_by_side(work, lab.apply(work, lab.Recipe([{"backend": {"name": "onnxruntime"}}])), **QUICK)
-    assert found.rows[0].kind_before == "Sequential" and found.rows[0].note.startswith("Sequential → ")
+    found = side_by_side(
+        work, lab.apply(work, lab.Recipe([{"backend": {"name": "onnxruntime"}}])), **QUICK
+    )
+    assert found.rows[0].kind_before == "Sequential" and found.rows[0].note.startswith(
+        "Sequential → "
+    )
     engine = found.rows[0].kind_after
-    assert notes(found)["0"] == notes(found)["1"] == f"inside {engine}" and found.rows[1].after_ms is None
+    assert (
+        notes(found)["0"] == notes(found)["1"] == f"inside {engine}"
+        and found.rows[1].after_ms is None
+    )
 
 
 def test_a_profile_and_a_workload_are_no_pair() -> None:
     work = Workload(Small(), images())
     for pair in ((profile("model", 1.0), work), (work, profile("model", 1.0))):
-        with pytest.raises(MeasureError, match="One of the two is a profile and the other is not; give two"):
+        with pytest.raises(
+            MeasureError, match="One of the two is a profile and the other is not; give two"
+        ):
             side_by_side(*pair)
     with pytest.raises(WorkloadError, match="A Small is no workload"):
         side_by_side(work, Small())  # type: ignore[arg-type]
@@ -104,7 +162,15 @@ def test_a_model_that_fails_is_no_half_of_a_pair() -> None:
 
 def test_a_pair_reads_well_everywhere_and_lets_no_html_through() -> None:
     found = side_by_side(profile("<i>", 10.0, one={"self_ms": 1.0}), profile("variant", 6.0))
-    assert found.title == "<i>: 10 ms → variant: 6 ms" and "−1.000" in str(found) and "inside Model" in str(found)
+    assert (
+        found.title == "<i>: 10 ms → variant: 6 ms"
+        and "−1.000" in str(found)
+        and "inside Model" in str(found)
+    )
     page = found._repr_html_()
-    assert "<i>" not in page and "&lt;i&gt;" in page and repr(found) == "SideBySide(<i> | variant: 2 layers)"
+    assert (
+        "<i>" not in page
+        and "&lt;i&gt;" in page
+        and repr(found) == "SideBySide(<i> | variant: 2 layers)"
+    )
     assert SideBySide.model_validate_json(found.model_dump_json()) == found

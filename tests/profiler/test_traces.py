@@ -1,4 +1,6 @@
-"""Traces are written with layer names, read back as a stream, and their figures are those of torch's own profiler."""
+"""Traces are written with layer names, read back as a stream, and their figures are those of
+torch's own profiler.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,16 @@ from tests.support.models import Small, Tied, ids, images
 
 
 def event(name, start, length, category="cpu_op", *, tid=1, **args):
-    return {"ph": "X", "cat": category, "name": name, "pid": 7, "tid": tid, "ts": start, "dur": length, "args": args}
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 7,
+        "tid": tid,
+        "ts": start,
+        "dur": length,
+        "args": args,
+    }
 
 
 def ids_of(external=0, correlation=0, **more):
@@ -57,7 +68,8 @@ def work(model=None):
     return lab.Workload(model or Small(), images(), name="small")
 
 
-# A GPU's trace in Kineto's format: two layers, one kernel joined by its operator's number and one by its launch alone.
+# A GPU's trace in Kineto's format: two layers, one kernel joined by its operator's number and one
+# by its launch alone.
 LAUNCH, KERNEL, COPY = "cuda_runtime", "kernel", "gpu_memcpy"
 GPU = [
     event("ProfilerStep#1", 0, 100, "user_annotation"),
@@ -75,8 +87,22 @@ GPU = [
     event("conv_kernel<float>", 30, 20, KERNEL, tid=3, **ids_of(12, 101, device=0, stream=7)),
     event("gemm_kernel", 60, 10, KERNEL, tid=3, **ids_of(0, 102, device=0, stream=7)),
     event("other_stream", 65, 15, KERNEL, tid=4, **ids_of(0, 0, device=0, stream=8)),
-    event("Memcpy HtoD (Pageable -> Device)", 2, 3, COPY, tid=3, **ids_of(0, 0, device=0, stream=7, bytes=4096)),
-    event("Memcpy DtoH (Device -> Pageable)", 83, 2, COPY, tid=3, **ids_of(15, 104, device=0, stream=7, bytes=4)),
+    event(
+        "Memcpy HtoD (Pageable -> Device)",
+        2,
+        3,
+        COPY,
+        tid=3,
+        **ids_of(0, 0, device=0, stream=7, bytes=4096),
+    ),
+    event(
+        "Memcpy DtoH (Device -> Pageable)",
+        83,
+        2,
+        COPY,
+        tid=3,
+        **ids_of(15, 104, device=0, stream=7, bytes=4),
+    ),
     event("(Net)", 10, 70, "gpu_user_annotation", tid=3),
     {"ph": "f", "id": 101, "pid": 7, "tid": 3, "ts": 30, "cat": "ac2g", "name": "ac2g", "bp": "e"},
     {"ph": "M", "name": "process_name", "ts": 0, "pid": 7, "tid": 0, "args": {"name": "python"}},
@@ -88,8 +114,13 @@ def test_a_trace_names_every_layer_by_its_path_and_type(tmp_path):
     found = profiler.trace(lab.Workload(model, images(), name="net"), tmp_path / "net.json", runs=2)
     written_events = json.loads((tmp_path / "net.json").read_text())["traceEvents"]
     names = [one["name"] for one in written_events if one.get("cat") == "user_annotation"]
-    assert names.count("0.0 (Conv2d)") == names.count("1 (ReLU)") == names.count("(Sequential)") == 2
-    assert [name for name in names if name.startswith("ProfilerStep#")] == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert (
+        names.count("0.0 (Conv2d)") == names.count("1 (ReLU)") == names.count("(Sequential)") == 2
+    )
+    assert [name for name in names if name.startswith("ProfilerStep#")] == [
+        "ProfilerStep#1",
+        "ProfilerStep#2",
+    ]
     assert {(one.layer, one.type, one.calls) for one in found.layers} == {
         ("", "Sequential", 2), ("0", "Sequential", 2), ("0.0", "Conv2d", 2), ("1", "ReLU", 2)
     }  # fmt: skip
@@ -114,7 +145,9 @@ def test_a_gzipped_trace_says_the_same_as_a_plain_one(tmp_path):
     packed = (tmp_path / "a.json.gz").read_bytes()
     (tmp_path / "a.json").write_bytes(gzip.decompress(packed))
     plain = read_trace(tmp_path / "a.json")
-    assert plain.model_copy(update={"name": "a.json.gz"}) == made == read_trace(tmp_path / "a.json.gz")
+    assert (
+        plain.model_copy(update={"name": "a.json.gz"}) == made == read_trace(tmp_path / "a.json.gz")
+    )
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.json", "a.json.gz"]
 
 
@@ -158,7 +191,9 @@ class Stopping(nn.Module):
 
 
 def test_what_was_traced_before_an_interruption_is_kept(tmp_path):
-    found = profiler.trace(lab.Workload(Stopping(stops_at=5), images()), tmp_path / "a.json", runs=9)
+    found = profiler.trace(
+        lab.Workload(Stopping(stops_at=5), images()), tmp_path / "a.json", runs=9
+    )
     assert found.is_interrupted and "stopped early" in found.title
     assert 2 <= by_name(found.operators)["aten::linear"].calls <= 3
 
@@ -173,7 +208,9 @@ def test_an_interruption_before_the_first_traced_run_leaves_no_file(tmp_path):
 def test_a_trace_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
     profiler.trace(work(), tmp_path / "a.json", runs=1)
     before = (tmp_path / "a.json").read_bytes()
-    monkeypatch.setattr(writing, "_export", lambda profiler, path, *, is_gzip: path.write_text('{"traceEvents": ['))
+    monkeypatch.setattr(
+        writing, "_export", lambda profiler, path, *, is_gzip: path.write_text('{"traceEvents": [')
+    )
     with pytest.raises(FileError, match=r"a\.json was cut short"):
         profiler.trace(work(), tmp_path / "a.json", runs=1)
     assert (tmp_path / "a.json").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
@@ -199,7 +236,11 @@ def recorded(tmp_path_factory):
 def test_the_operators_are_those_of_key_averages(recorded):
     recorder, path = recorded
     found = by_name(read_trace(path).operators)
-    theirs = {row.key: row for row in recorder.key_averages() if not row.is_user_annotation and row.key in found}
+    theirs = {
+        row.key: row
+        for row in recorder.key_averages()
+        if not row.is_user_annotation and row.key in found
+    }
     assert len(found) > 15 and set(theirs) == set(found)
     for name, row in theirs.items():
         assert found[name].calls == row.count, name
@@ -250,12 +291,17 @@ def test_kernels_belong_to_the_operator_and_the_layer_that_launched_them():
 def test_idle_time_waits_copies_and_launches_are_counted():
     found = summary(GPU)
     assert found.span_ms == pytest.approx(0.1)
-    assert found.device_idle_ratio == pytest.approx(1 - (20 + 20) / 100)  # kernels at 30–50 and, on two streams, 60–80
+    assert found.device_idle_ratio == pytest.approx(
+        1 - (20 + 20) / 100
+    )  # kernels at 30–50 and, on two streams, 60–80
     assert found.cpu_idle_ratio == pytest.approx(1 - (20 + 20 + 8) / 100)
     assert (found.synchronisations, found.synchronisation_ms) == (1, pytest.approx(0.005))
     assert (found.value_reads, found.launches, found.steps, found.events) == (1, 2, 1, len(GPU))
     copies = {row.direction: (row.calls, row.bytes, row.device_ms) for row in found.copies}
-    assert copies == {"host to device": (1, 4096, pytest.approx(0.003)), "device to host": (1, 4, pytest.approx(0.002))}
+    assert copies == {
+        "host to device": (1, 4096, pytest.approx(0.003)),
+        "device to host": (1, 4, pytest.approx(0.002)),
+    }
 
 
 def test_two_devices_are_idle_on_average():
@@ -269,20 +315,32 @@ def test_the_layer_that_spent_most_in_a_kernel_comes_first():
         event("b.c (Linear)", 20, 10, "user_annotation"), event("aten::mm", 21, 8, **ids_of(2)),
         event("gemm", 30, 5, KERNEL, **ids_of(1)), event("gemm", 40, 7, KERNEL, **ids_of(2)),
     ])  # fmt: skip
-    assert found.kernels == (TracedKernel(name="gemm", calls=2, device_ms=0.012, layer="b.c", layer_count=2),)
+    assert found.kernels == (
+        TracedKernel(name="gemm", calls=2, device_ms=0.012, layer="b.c", layer_count=2),
+    )
 
 
 def test_categories_of_older_torch_are_known():
-    older = {"cpu_op": "Operator", "user_annotation": "user_annotation", LAUNCH: "Runtime", KERNEL: "Kernel", COPY: "Memcpy"}
+    older = {
+        "cpu_op": "Operator",
+        "user_annotation": "user_annotation",
+        LAUNCH: "Runtime",
+        KERNEL: "Kernel",
+        COPY: "Memcpy",
+    }
     renamed = [{**one, "cat": older.get(one.get("cat"), one.get("cat"))} for one in GPU]
     assert summary(renamed) == summary(GPU)
     assert set(KINDS.values()) == set(Kind) - {Kind.LAYER}
 
 
 def test_events_on_another_thread_are_in_no_layer():
-    found = summary([
-        event("a (Linear)", 0, 10, "user_annotation"), event("aten::mm", 1, 8, tid=2, **ids_of(1)), event("k", 2, 3, KERNEL, **ids_of(1))
-    ])  # fmt: skip
+    found = summary(
+        [
+            event("a (Linear)", 0, 10, "user_annotation"),
+            event("aten::mm", 1, 8, tid=2, **ids_of(1)),
+            event("k", 2, 3, KERNEL, **ids_of(1)),
+        ]
+    )
     assert found.kernels[0].layer is None and found.layers[0].device_ms == 0
 
 
@@ -306,9 +364,24 @@ def test_loading_data_is_told(tmp_path):
 
 
 def test_a_pair_of_beginning_and_end_is_an_event():
-    pairs = [("a", "B", 0), ("b", "B", 2), (None, "E", 5), (None, "E", 9), (None, "E", 9), ("never ended", "B", 20)]
-    found = summary([{"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts} for name, phase, ts in pairs])
-    assert [(row.name, row.self_ms) for row in found.operators] == [("a", pytest.approx(0.006)), ("b", pytest.approx(0.003))]
+    pairs = [
+        ("a", "B", 0),
+        ("b", "B", 2),
+        (None, "E", 5),
+        (None, "E", 9),
+        (None, "E", 9),
+        ("never ended", "B", 20),
+    ]
+    found = summary(
+        [
+            {"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": ts}
+            for name, phase, ts in pairs
+        ]
+    )
+    assert [(row.name, row.self_ms) for row in found.operators] == [
+        ("a", pytest.approx(0.006)),
+        ("b", pytest.approx(0.003)),
+    ]
     assert found.skipped == 1 and found.span_ms == pytest.approx(0.009)
 
 
@@ -320,15 +393,26 @@ def test_a_list_of_events_without_categories_is_a_trace_too(tmp_path):
 
 
 def trees(start=0, end=10_000, depth=3):
-    """Events on one thread, (name, start, length, children): each within the one around it, none over the next."""
+    """Events on one thread, (name, start, length, children): each within the one around it, none
+    over the next.
+    """
 
     @some.composite
     def draw_tree(draw_one, low=start, high=end, left=depth):
-        cuts = sorted(draw_one(some.sets(some.integers(low, high), max_size=6 if high > low else 0)))
+        cuts = sorted(
+            draw_one(some.sets(some.integers(low, high), max_size=6 if high > low else 0))
+        )
         found = []
         for begin, finish in zip(cuts[::2], cuts[1::2], strict=False):
             name = draw_one(some.sampled_from("abcd"))
-            found.append((name, begin, finish - begin, draw_one(draw_tree(begin, finish, left - 1)) if left else []))
+            found.append(
+                (
+                    name,
+                    begin,
+                    finish - begin,
+                    draw_one(draw_tree(begin, finish, left - 1)) if left else [],
+                )
+            )
         return found
 
     return draw_tree()
@@ -347,7 +431,10 @@ def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, ch
     rows = list(flat(tree))
     if not rows:
         return
-    events = [event(name, epoch + row[0], row[1], **ids_of(number)) for number, (name, *row) in enumerate(rows, 1)]
+    events = [
+        event(name, epoch + row[0], row[1], **ids_of(number))
+        for number, (name, *row) in enumerate(rows, 1)
+    ]
     chance.shuffle(events)
     found = by_name(summary(events).operators)
     for name in {row[0] for row in rows}:
@@ -359,7 +446,11 @@ def test_time_nested_in_others_is_theirs_whatever_the_order_of_the_file(tree, ch
 
 
 def test_rounded_clocks_neither_lose_nor_invent_nesting():
-    found = by_name(summary([event("a", 0, 10.0), event("b", 4, 6.2), event("c", 9.9, 5), event("d", 12, 2.95)]).operators)
+    found = by_name(
+        summary(
+            [event("a", 0, 10.0), event("b", 4, 6.2), event("c", 9.9, 5), event("d", 12, 2.95)]
+        ).operators
+    )
     assert found["a"].self_ms == pytest.approx(0.004)  # b ends a little late and is in it
     assert found["b"].self_ms == pytest.approx(0.0062)  # c begins a little early and is not
     assert found["c"].self_ms == pytest.approx(0.0021)
@@ -376,17 +467,39 @@ def test_an_event_without_a_sound_time_is_left_out_and_counted(length):
 
 def test_strange_events_are_passed_over():
     odd = [
-        7, None, [], {"ph": "X"}, {"ph": "X", "name": "no category", "ts": "soon", "dur": 1}, {"ph": ["X"], "ts": 1},
-        {"ph": "X", "name": "listed", "cat": ["cpu_op"], "ts": 1, "dur": 2}, {"ph": "E", "ts": 4},
-        {"ph": "X", "name": None, "cat": "cpu_op", "pid": [1], "tid": {}, "ts": 1, "dur": 2, "args": 3},
-        event("aten::mm", 0, 5, **ids_of("12", -3)), event("k", 2, 2, KERNEL, **ids_of(1 << 80, 1.5, bytes="many")),
-    ]  # fmt: skip
+        7,
+        None,
+        [],
+        {"ph": "X"},
+        {"ph": "X", "name": "no category", "ts": "soon", "dur": 1},
+        {"ph": ["X"], "ts": 1},
+        {"ph": "X", "name": "listed", "cat": ["cpu_op"], "ts": 1, "dur": 2},
+        {"ph": "E", "ts": 4},
+        {
+            "ph": "X",
+            "name": None,
+            "cat": "cpu_op",
+            "pid": [1],
+            "tid": {},
+            "ts": 1,
+            "dur": 2,
+            "args": 3,
+        },
+        event("aten::mm", 0, 5, **ids_of("12", -3)),
+        event("k", 2, 2, KERNEL, **ids_of(1 << 80, 1.5, bytes="many")),
+    ]
     found = summary(odd)
     assert {row.name for row in found.operators} == {"aten::mm", "None"}
     assert found.kernels[0].layer is None and found.events == len(odd)
 
 
-WHOLE = json.dumps({"schemaVersion": 1, "traceEvents": [event("aten::mm", n, 1) for n in range(40)], "traceName": "x"}).encode()
+WHOLE = json.dumps(
+    {
+        "schemaVersion": 1,
+        "traceEvents": [event("aten::mm", n, 1) for n in range(40)],
+        "traceName": "x",
+    }
+).encode()
 DAMAGED = {
     "empty": (b"", "is empty"),
     "blank": (b" \n\t ", "is empty"),
@@ -401,15 +514,24 @@ DAMAGED = {
     "a list of numbers": (b"[1, 2, 3]", "no operator, annotation or kernel"),
     "no events": (b'{"traceEvents": []}', "is an empty trace"),
     "an empty list": (b"[]", "no trace"),
-    "only names": (b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}', "no operator, annotation or kernel"),
+    "only names": (
+        b'{"traceEvents": [{"ph": "M", "name": "process_name"}]}',
+        "no operator, annotation or kernel",
+    ),
     "deep": (b'{"a": ' + b"[" * 100_000, "nests values more than 200 deep"),
     "deep event": (
         b'{"traceEvents": [{"args": ' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}]}",
         "nests values more than 200 deep",
     ),
-    "half gzip": (gzip.compress(random.Random(0).randbytes(99) + WHOLE)[:200], "was cut short|is not JSON"),
+    "half gzip": (
+        gzip.compress(random.Random(0).randbytes(99) + WHOLE)[:200],
+        "was cut short|is not JSON",
+    ),
     "half gzip of JSON": (gzip.compress(WHOLE)[:-20], "was cut short: its gzip data"),
-    "damaged gzip": (gzip.compress(WHOLE)[:30] + b"\xff" * 40 + gzip.compress(WHOLE)[70:], "is a damaged gzip file"),
+    "damaged gzip": (
+        gzip.compress(WHOLE)[:30] + b"\xff" * 40 + gzip.compress(WHOLE)[70:],
+        "is a damaged gzip file",
+    ),
     "gzip and more": (gzip.compress(WHOLE) + b"more", "is a damaged gzip file"),
 }
 
@@ -445,7 +567,10 @@ def test_a_list_of_events_may_lack_its_last_bracket(tmp_path):
 
 
 def test_numbers_beyond_64_bits_a_byte_order_mark_and_split_pieces_are_read(tmp_path, monkeypatch):
-    events = [event("aten::mm", 5, 3, Addr=2**64 - 1, text='a "quoted" \\ [[[{'), event("k", 6, 1, KERNEL, bandwidth=1e300)]
+    events = [
+        event("aten::mm", 5, 3, Addr=2**64 - 1, text='a "quoted" \\ [[[{'),
+        event("k", 6, 1, KERNEL, bandwidth=1e300),
+    ]
     path = written(tmp_path / "a.json", events)
     path.write_bytes(b"\xef\xbb\xbf \n" + path.read_bytes().replace(b"1e+300", b"1e999"))
     expected = summary(events).model_copy(update={"name": "a.json"})
@@ -455,7 +580,8 @@ def test_numbers_beyond_64_bits_a_byte_order_mark_and_split_pieces_are_read(tmp_
 
 
 json_values = some.recursive(
-    some.integers() | some.text('[]{}"\\ab\n'), lambda inner: some.lists(inner) | some.dictionaries(some.text('"[\\'), inner)
+    some.integers() | some.text('[]{}"\\ab\n'),
+    lambda inner: some.lists(inner) | some.dictionaries(some.text('"[\\'), inner),
 )
 
 
@@ -468,7 +594,9 @@ def test_nesting_is_counted_as_json_means_it(value, size):
 
     text = json.dumps(value).encode()
     depth = reading._Depth()
-    deepest = max(depth.deepest_of(text[place : place + size]) for place in range(0, len(text), size))
+    deepest = max(
+        depth.deepest_of(text[place : place + size]) for place in range(0, len(text), size)
+    )
     assert deepest == depth_of(value) and depth.now == 0 and not depth.is_in_string
 
 
@@ -498,23 +626,39 @@ def test_names_and_events_without_number_are_stopped(tmp_path, monkeypatch):
         read_trace(path)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the peak of memory")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="asks Linux for the peak of memory"
+)
 def test_a_large_trace_is_read_in_a_fraction_of_its_size(tmp_path):
     path, count = tmp_path / "large.json", 100_000
-    args = {"Input Dims": [[2, 3, 8, 8]] * 6, "Input type": ["float"] * 6, "Input Strides": [[192, 64, 8, 1]] * 6}
+    args = {
+        "Input Dims": [[2, 3, 8, 8]] * 6,
+        "Input type": ["float"] * 6,
+        "Input Strides": [[192, 64, 8, 1]] * 6,
+    }
     with path.open("w") as file:
         file.write('{"traceEvents": [\n')
         for number in range(count):
-            one = json.dumps(event(f"aten::op{number % 50}", 10 * number, 9, **args, **ids_of(number + 1)))
+            one = json.dumps(
+                event(f"aten::op{number % 50}", 10 * number, 9, **args, **ids_of(number + 1))
+            )
             file.write(one + (",\n" if number + 1 < count else "\n]}"))
-    small = written(tmp_path / "small.json", GPU)  # read first, so that what is loaded once does not count
+    small = written(
+        tmp_path / "small.json", GPU
+    )  # read first, so that what is loaded once does not count
     code = (
         "import re, sys\nfrom pathlib import Path\nfrom paifuser_lab.profiler import read_trace\n"
-        "def kib(what):\n    return int(re.search(what + r':\\s*(\\d+) kB', Path('/proc/self/status').read_text())[1])\n"
+        "def kib(what):\n    return int(re.search(what + r':\\s*(\\d+) kB', "
+        "Path('/proc/self/status').read_text())[1])\n"
         "read_trace(sys.argv[2])\nbefore = kib('VmRSS')\nfound = read_trace(sys.argv[1])\n"
         "print(found.events, len(found.operators), 1024 * (kib('VmHWM') - before))"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path), str(small)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(small)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     events, operators, peak_bytes = map(int, done.stdout.split())
     assert (events, operators) == (count, 50)
     assert peak_bytes < path.stat().st_size / 2
@@ -542,17 +686,34 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
         told.clear()
         (tmp_path / "a.json").write_bytes(content)
         read_trace(tmp_path / "a.json")
-        assert told[:2] == ["Reading a.json", len(content)] and sum(told[2:]) == len(content) and len(told) > 3
+        assert (
+            told[:2] == ["Reading a.json", len(content)]
+            and sum(told[2:]) == len(content)
+            and len(told) > 3
+        )
 
 
 def test_a_summary_is_read_without_any_viewer(tmp_path):
     found = summary(GPU)
     text = str(found)
-    for part in ("device idle: 60%", "waiting for the device: 1 call, 0.005 ms", "copies, host to device: 1 of 4.1 kB in all",
-                 "values read back: 1", "aten::cudnn_convolution", "conv (Conv2d)", "gemm_kernel"):  # fmt: skip
+    for part in (
+        "device idle: 60%",
+        "waiting for the device: 1 call, 0.005 ms",
+        "copies, host to device: 1 of 4.1 kB in all",
+        "values read back: 1",
+        "aten::cudnn_convolution",
+        "conv (Conv2d)",
+        "gemm_kernel",
+    ):
         assert part in text
     assert repr(found) == "TraceSummary(made up: 5 operators, 3 kernels, 3 layers)"
-    assert list(found.frame.columns) == ["calls", "self_ms", "total_ms", "device_self_ms", "device_ms"]
+    assert list(found.frame.columns) == [
+        "calls",
+        "self_ms",
+        "total_ms",
+        "device_self_ms",
+        "device_ms",
+    ]
     assert found.frame.loc["aten::addmm", "self_ms"] == pytest.approx(0.020)
     assert list(found.frame["self_ms"]) == sorted(found.frame["self_ms"], reverse=True)
     found.save(tmp_path / "a.json")
@@ -561,7 +722,13 @@ def test_a_summary_is_read_without_any_viewer(tmp_path):
 
 def test_names_from_a_file_are_escaped_and_clipped():
     name = "<img src=x onerror=alert(1)>" + "y" * 900
-    found = summary([event(name, 0, 5), event("k\n<b>", 1, 2, KERNEL), event('"><b> (Net)', 0, 6, "user_annotation")])
+    found = summary(
+        [
+            event(name, 0, 5),
+            event("k\n<b>", 1, 2, KERNEL),
+            event('"><b> (Net)', 0, 6, "user_annotation"),
+        ]
+    )
     shown = found._repr_html_()
     assert "<img" not in shown and "<b>k" not in shown and '"><b>' not in shown
     assert max(map(len, str(found).splitlines())) < 130 and "\nk\n" not in str(found)
@@ -570,11 +737,17 @@ def test_names_from_a_file_are_escaped_and_clipped():
 
 def test_only_the_first_rows_are_shown():
     found = summary([event(f"aten::op{n}", 10 * n, n + 1) for n in range(40)])
-    assert "(the first 15 of 40)" in str(found) and "aten::op39" in str(found) and "aten::op9 " not in str(found)
+    assert (
+        "(the first 15 of 40)" in str(found)
+        and "aten::op39" in str(found)
+        and "aten::op9 " not in str(found)
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("events", [GPU, [event("aten::$mm$", 0, 5)], [event("only (Net)", 0, 5, "user_annotation")]])
+@pytest.mark.parametrize(
+    "events", [GPU, [event("aten::$mm$", 0, 5)], [event("only (Net)", 0, 5, "user_annotation")]]
+)
 def test_a_summary_is_drawn(events, dark):
     drawing = draw(summary(events).model_copy(update={"name": "a $^ b"}), dark=dark)
     assert drawing.png().startswith(b"\x89PNG")
@@ -583,7 +756,10 @@ def test_a_summary_is_drawn(events, dark):
 
 def test_a_drawing_of_a_device_shows_who_started_its_work():
     labels = [text.get_text() for text in draw(summary(GPU)).axes[0].texts]
-    assert "device: 40% in kernels, 60% idle" in labels and "main thread: 48% in operators, 52% outside" in labels
+    assert (
+        "device: 40% in kernels, 60% idle" in labels
+        and "main thread: 48% in operators, 52% outside" in labels
+    )
     bars = [label for label in labels if " · " in label]
     assert bars[0].startswith("aten::cudnn_convolution · 0.02 ms")
 

@@ -1,4 +1,6 @@
-"""Why a layer is not faster: each reason from a profile made by hand, each step one that a recipe takes."""
+"""Why a layer is not faster: each reason from a profile made by hand, each step one that a recipe
+takes.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import paifuser_lab as lab
 from paifuser_lab import Profile
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.profiler import explain
-from paifuser_lab.records import Alternative, Ceiling, Explanation, LayerProfile, OperatorProfile, Reason
+from paifuser_lab.records import (
+    Alternative,
+    Ceiling,
+    Explanation,
+    LayerProfile,
+    OperatorProfile,
+    Reason,
+)
 from tests.support.models import Small, images
 
 LAYOUT: dict[str, dict[str, Any]] = {"layout": {}}
@@ -19,12 +28,24 @@ BACKEND = {"backend": {"name": "onnxruntime"}}
 
 
 def row(layer: str, kind: str = "Conv2d", ms: float = 1.0, **facts: Any) -> LayerProfile:
-    """A layer that takes some ms; what it is bound by is computing, at half of its roof, unless told otherwise."""
+    """A layer that takes some ms; what it is bound by is computing, at half of its roof, unless
+    told otherwise.
+    """
     usual = {
-        "calls": 1, "self_ms": ms, "total_ms": ms, "share": ms / 10, "flops": int(ms * 5e7), "macs": int(ms * 25e6),
-        "read_bytes": int(ms * 1e5), "written_bytes": int(ms * 1e5), "roof_ms": ms / 2, "verdict": "compute", "dtype": "float32",
-        "output_shapes": ((1, 16, 8, 8),), "operators": (operator("convolution", ms),),
-    }  # fmt: skip
+        "calls": 1,
+        "self_ms": ms,
+        "total_ms": ms,
+        "share": ms / 10,
+        "flops": int(ms * 5e7),
+        "macs": int(ms * 25e6),
+        "read_bytes": int(ms * 1e5),
+        "written_bytes": int(ms * 1e5),
+        "roof_ms": ms / 2,
+        "verdict": "compute",
+        "dtype": "float32",
+        "output_shapes": ((1, 16, 8, 8),),
+        "operators": (operator("convolution", ms),),
+    }
     return LayerProfile(layer=layer, kind=kind, **(usual | facts))
 
 
@@ -34,13 +55,33 @@ def operator(name: str, ms: float, calls: int = 1, **facts: int) -> OperatorProf
 
 def profile(*rows: LayerProfile, **facts: Any) -> Profile:
     """A model with these layers, that takes 10 ms."""
-    whole = row("", "Model", 0.0, total_ms=10.0, share=1.0, operators=(), verdict=None, flops=0, macs=0, roof_ms=0.0)
+    whole = row(
+        "",
+        "Model",
+        0.0,
+        total_ms=10.0,
+        share=1.0,
+        operators=(),
+        verdict=None,
+        flops=0,
+        macs=0,
+        roof_ms=0.0,
+    )
     usual: dict[str, Any] = {
-        "workload": "model", "machine": "a machine", "threads": 1, "vector_width": 16, "latency_ms": 10.0,
-        "latency_spread_ms": (9.9, 10.1), "rounds_ms": (10.0,), "slowdown_while_profiling": 0.1, "watching_us": 1.0,
-        "call_us": 1.0, "operator_us": 1.0, "layers": (*([] if rows and not rows[0].layer else [whole]), *rows),
+        "workload": "model",
+        "machine": "a machine",
+        "threads": 1,
+        "vector_width": 16,
+        "latency_ms": 10.0,
+        "latency_spread_ms": (9.9, 10.1),
+        "rounds_ms": (10.0,),
+        "slowdown_while_profiling": 0.1,
+        "watching_us": 1.0,
+        "call_us": 1.0,
+        "operator_us": 1.0,
+        "layers": (*([] if rows and not rows[0].layer else [whole]), *rows),
         "ceiling": Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0),
-    }  # fmt: skip
+    }
     return Profile(**(usual | facts))
 
 
@@ -60,13 +101,20 @@ def topics(found: Explanation) -> list[str]:
 
 def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
     found = explain(profile(row("conv")), "conv")
-    assert topics(found) == ["roof"] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in told(found)
+    assert topics(found) == [
+        "roof"
+    ] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in told(found)
     assert (found.ms, found.share, found.steps) == (1.0, 0.1, ())
     assert "the device" in told(explain(profile(row("conv"), device="cuda:0"), "conv"))
 
 
 def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
-    busy = Ceiling(threads=1, fp32_gflops=100.0, bandwidth_gbs=10.0, warnings=("fp32: 1 thread had 0.40 cores",))
+    busy = Ceiling(
+        threads=1,
+        fp32_gflops=100.0,
+        bandwidth_gbs=10.0,
+        warnings=("fp32: 1 thread had 0.40 cores",),
+    )
     seen = profile(row("conv"), ceiling=busy)
     note = "measured on a busy machine, may be too low"
     assert f"what 1 thread can do here ({note})" in told(explain(seen, "conv"))
@@ -76,13 +124,24 @@ def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
 
 def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
     near = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
-    assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in told(explain(profile(near), "norm"))
+    assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in told(
+        explain(profile(near), "norm")
+    )
     cached = near.model_copy(update={"roof_ms": 2.0})
-    assert "200% of what 1 thread can do here; more than memory gives" in told(explain(profile(cached), "norm"))
+    assert "200% of what 1 thread can do here; more than memory gives" in told(
+        explain(profile(cached), "norm")
+    )
 
 
 def test_work_too_small_for_its_calls_says_so_and_advises_an_engine() -> None:
-    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001, operators=(operator("add", 0.2, 7),))
+    small = row(
+        "add",
+        "Add",
+        verdict="overhead",
+        overhead_ms=0.8,
+        roof_ms=0.001,
+        operators=(operator("add", 0.2, 7),),
+    )
     reason = only(explain(profile(small), "add"), "overhead")
     assert "0.8 of 1 ms are spent around its 7 operator calls" in reason.sentence
     assert (reason.step, reason.saves_ms, reason.basis) == (BACKEND, 0.8, "estimated")
@@ -90,7 +149,15 @@ def test_work_too_small_for_its_calls_says_so_and_advises_an_engine() -> None:
     assert on_device.step == {"backend": {"name": "inductor"}}
 
 
-SLOW = row("pool", "MaxPool2d", 8.0, verdict="memory", roof_ms=0.4, overhead_ms=0.01, operators=(operator("max_pool2d", 8.0),))
+SLOW = row(
+    "pool",
+    "MaxPool2d",
+    8.0,
+    verdict="memory",
+    roof_ms=0.4,
+    overhead_ms=0.01,
+    operators=(operator("max_pool2d", 8.0),),
+)
 
 
 def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> None:
@@ -102,23 +169,40 @@ def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> No
 
 
 def test_a_slow_path_cheaper_than_the_convolutions_is_not_measured_by_them() -> None:
-    assert "convolution" not in only(explain(profile(row("conv", ms=20.0), SLOW), "pool"), "slow path").sentence
+    assert (
+        "convolution"
+        not in only(explain(profile(row("conv", ms=20.0), SLOW), "pool"), "slow path").sentence
+    )
 
 
 def test_a_handful_of_tiny_operators_is_no_slow_path() -> None:
     tiny = row(
-        "experts", "Experts", 0.1, verdict="overhead", roof_ms=0.001, overhead_ms=0.03, operators=(operator("index", 0.1, 20),)
+        "experts",
+        "Experts",
+        0.1,
+        verdict="overhead",
+        roof_ms=0.001,
+        overhead_ms=0.03,
+        operators=(operator("index", 0.1, 20),),
     )
     found = explain(profile(tiny), "experts")
-    assert topics(found) == ["overhead"], "what its operators need to set themselves up is the cost of calling them"
+    assert topics(found) == ["overhead"], (
+        "what its operators need to set themselves up is the cost of calling them"
+    )
 
 
-@pytest.mark.parametrize(("there", "said"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")])
+@pytest.mark.parametrize(
+    ("there", "said"), [(0.5, "2.0 × faster"), (1.0, "no help"), (2.0, "slower")]
+)
 def test_what_was_tried_on_a_layer_is_told(there: float, said: str) -> None:
-    tried = row("conv", ms=4.0, alternatives=(Alternative(step=LAYOUT, here_ms=1.0, there_ms=there),))
+    tried = row(
+        "conv", ms=4.0, alternatives=(Alternative(step=LAYOUT, here_ms=1.0, there_ms=there),)
+    )
     reason = only(explain(profile(tried), "conv"), "layout")
     assert said in reason.sentence
-    assert (reason.step, reason.saves_ms, reason.basis) == ((LAYOUT, 2.0, "measured") if there == 0.5 else (None, None, None))
+    assert (reason.step, reason.saves_ms, reason.basis) == (
+        (LAYOUT, 2.0, "measured") if there == 0.5 else (None, None, None)
+    )
 
 
 def normalised(**facts: Any) -> tuple[LayerProfile, LayerProfile]:
@@ -128,7 +212,11 @@ def normalised(**facts: Any) -> tuple[LayerProfile, LayerProfile]:
 
 def test_a_batch_norm_behind_a_convolution_can_be_folded() -> None:
     reason = only(explain(profile(*normalised()), "norm"), "folding")
-    assert (reason.step, reason.saves_ms, reason.basis) == ({"fold": {}}, 1.0, "estimated") and "'conv'" in reason.sentence
+    assert (reason.step, reason.saves_ms, reason.basis) == (
+        {"fold": {}},
+        1.0,
+        "estimated",
+    ) and "'conv'" in reason.sentence
 
 
 @pytest.mark.parametrize(
@@ -148,7 +236,16 @@ def test_a_norm_that_cannot_be_folded_is_not_advised_to_be(rows: tuple[LayerProf
 
 def activation(**facts: Any) -> LayerProfile:
     relu = operator("relu", 1.0, flops=25_000, read_bytes=100_000, written_bytes=100_000)
-    return row("relu", "ReLU", verdict="memory", macs=0, flops=25_000, reads_from=("conv",), operators=(relu,), **facts)
+    return row(
+        "relu",
+        "ReLU",
+        verdict="memory",
+        macs=0,
+        flops=25_000,
+        reads_from=("conv",),
+        operators=(relu,),
+        **facts,
+    )
 
 
 def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
@@ -159,27 +256,45 @@ def test_pointwise_work_could_be_fused_with_what_it_reads() -> None:
 
 def test_what_a_container_adds_between_its_layers_could_be_fused_too() -> None:
     add = operator("add", 0.4, flops=25_000, read_bytes=200_000, written_bytes=100_000)
-    block = row("block", "Block", 0.5, verdict="memory", operators=(add, operator("view", 0.1)), macs=0)
+    block = row(
+        "block", "Block", 0.5, verdict="memory", operators=(add, operator("view", 0.1)), macs=0
+    )
     reason = explain(profile(block, row("block.conv"), row("head")), "block").advising("backend")
     assert (reason.topic, reason.saves_ms) == ("fusion", 0.4)
 
 
 def test_savings_of_several_steps_are_said_to_overlap() -> None:
-    assert "overlap" in topics(explain(profile(*normalised(), activation().model_copy(update={"reads_from": ("norm",)}))))
+    assert "overlap" in topics(
+        explain(profile(*normalised(), activation().model_copy(update={"reads_from": ("norm",)})))
+    )
     assert "overlap" not in topics(explain(profile(*normalised())))
 
 
 def test_two_sources_or_real_work_are_no_matter_of_fusion() -> None:
     two = activation().model_copy(update={"reads_from": ("conv", "skip")})
     assert "fusion" not in topics(explain(profile(row("conv"), two), "relu"))
-    assert "fusion" not in topics(explain(profile(row("conv"), row("next", reads_from=("conv",))), "next"))
+    assert "fusion" not in topics(
+        explain(profile(row("conv"), row("next", reads_from=("conv",))), "next")
+    )
 
 
 def test_copies_in_and_around_a_layer_are_told() -> None:
-    whole = row("", "Model", 1.0, total_ms=10.0, operators=(operator("clone", 0.5),), verdict="memory")
-    copying = row("conv", ms=2.0, operators=(operator("convolution", 1.5), operator("_to_copy", 0.5)))
-    sentences = [reason.sentence for reason in explain(profile(whole, copying), "conv").reasons if reason.topic == "conversion"]
-    assert len(sentences) == 2 and "copies in it (_to_copy)" in sentences[0] and "copies around it (clone)" in sentences[1]
+    whole = row(
+        "", "Model", 1.0, total_ms=10.0, operators=(operator("clone", 0.5),), verdict="memory"
+    )
+    copying = row(
+        "conv", ms=2.0, operators=(operator("convolution", 1.5), operator("_to_copy", 0.5))
+    )
+    sentences = [
+        reason.sentence
+        for reason in explain(profile(whole, copying), "conv").reasons
+        if reason.topic == "conversion"
+    ]
+    assert (
+        len(sentences) == 2
+        and "copies in it (_to_copy)" in sentences[0]
+        and "copies around it (clone)" in sentences[1]
+    )
 
 
 def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None:
@@ -192,7 +307,12 @@ def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None
 @pytest.mark.parametrize(
     ("kind", "shape", "output", "said"),
     [
-        ("Conv2d", (24, 8, 3, 3), (1, 24, 8, 8), "24 output channels are no multiple of 16, the hardware's step: 25.0% of"),
+        (
+            "Conv2d",
+            (24, 8, 3, 3),
+            (1, 24, 8, 8),
+            "24 output channels are no multiple of 16, the hardware's step: 25.0% of",
+        ),
         ("Linear", (10, 8), (1, 10), "10 output channels"),
         ("ConvTranspose2d", (32, 12, 2, 2), (1, 12, 8, 8), "12 output channels"),
         ("ConvTranspose2d", (12, 32, 2, 2), (1, 32, 8, 8), None),
@@ -202,7 +322,9 @@ def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None
 def test_channels_off_the_hardwares_step_are_told(
     kind: str, shape: tuple[int, ...], output: tuple[int, ...], said: str | None
 ) -> None:
-    found = explain(profile(row("layer", kind, weight_shape=shape, output_shapes=(output,))), "layer")
+    found = explain(
+        profile(row("layer", kind, weight_shape=shape, output_shapes=(output,))), "layer"
+    )
     assert ("width" in topics(found)) == (said is not None)
     assert said is None or said in only(found, "width").sentence
 
@@ -211,8 +333,14 @@ FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_g
 
 
 def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
-    reason = only(explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "number format")
-    assert (reason.step, reason.saves_ms, reason.basis) == (BF16, 0.75, "estimated") and "4.0 × faster in bf16" in reason.sentence
+    reason = only(
+        explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "number format"
+    )
+    assert (reason.step, reason.saves_ms, reason.basis) == (
+        BF16,
+        0.75,
+        "estimated",
+    ) and "4.0 × faster in bf16" in reason.sentence
     assert "number format" not in topics(explain(profile(row("linear", "Linear")), "linear"))
     halved = row("linear", "Linear", dtype="bfloat16")
     assert "number format" not in topics(explain(profile(halved, ceiling=FAST_BF16), "linear"))
@@ -220,7 +348,10 @@ def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
 
 def test_what_was_tried_is_not_estimated_too() -> None:
     tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
-    assert "no help" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "number format").sentence
+    assert (
+        "no help"
+        in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "number format").sentence
+    )
 
 
 # What has parts is the sum over them.
@@ -242,9 +373,14 @@ def test_a_step_is_worth_what_it_saves_in_all_layers_less_what_it_costs() -> Non
 
 
 def test_a_step_that_costs_more_than_it_saves_is_told_and_not_advised() -> None:
-    rows = (row("a", alternatives=alternative(1.0, 0.5)), row("b", ms=4.0, alternatives=alternative(1.0, 2.0)))
+    rows = (
+        row("a", alternatives=alternative(1.0, 0.5)),
+        row("b", ms=4.0, alternatives=alternative(1.0, 2.0)),
+    )
     found = explain(profile(*rows))
-    assert found.advising("layout").saves_ms == pytest.approx(-3.5) and "costs about 3.5 ms" in told(found)
+    assert found.advising("layout").saves_ms == pytest.approx(
+        -3.5
+    ) and "costs about 3.5 ms" in told(found)
     assert LAYOUT not in found.steps
 
 
@@ -256,25 +392,43 @@ def test_a_layer_counts_once_for_a_step_however_many_reasons_there_are() -> None
 
 
 def test_what_was_measured_counts_before_what_is_estimated() -> None:
-    measured = row("conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=2.0),))
+    measured = row(
+        "conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=2.0),)
+    )
     estimated = row("linear", "Linear", ms=4.0)
     reason = explain(profile(measured, estimated, ceiling=FAST_BF16)).advising("precision")
     assert reason.saves_ms == pytest.approx(3.0 - 4.0) and reason.basis == "estimated"
 
 
 def test_the_whole_says_where_its_time_goes_and_the_best_step_first() -> None:
-    found = explain(profile(*normalised(), activation().model_copy(update={"self_ms": 3.0, "reads_from": ("norm",)})))
-    assert topics(found)[0] == "where" and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in found.reasons[0].sentence
+    found = explain(
+        profile(
+            *normalised(), activation().model_copy(update={"self_ms": 3.0, "reads_from": ("norm",)})
+        )
+    )
+    assert (
+        topics(found)[0] == "where"
+        and "'relu' 3 ms, 'conv' 2 ms, 'norm' 1 ms" in found.reasons[0].sentence
+    )
     assert found.steps == (BACKEND, {"fold": {}})
     assert found.frame["topic"].tolist() == topics(found) and found.ms == 10.0
 
 
 def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
     rows = (
-        *normalised(), activation().model_copy(update={"reads_from": ("norm",)}), SLOW, row("linear", "Linear"),
-        row("tried", alternatives=(*alternative(1.0, 0.5), Alternative(step=BF16, here_ms=1.0, there_ms=0.1))),
+        *normalised(),
+        activation().model_copy(update={"reads_from": ("norm",)}),
+        SLOW,
+        row("linear", "Linear"),
+        row(
+            "tried",
+            alternatives=(
+                *alternative(1.0, 0.5),
+                Alternative(step=BF16, here_ms=1.0, there_ms=0.1),
+            ),
+        ),
         row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001),
-    )  # fmt: skip
+    )
     made = profile(*rows, ceiling=FAST_BF16)
     steps = [step for one in made for step in explain(made, one.layer).steps]
     assert {next(iter(step)) for step in steps} == {"fold", "backend", "layout", "precision"}
@@ -287,7 +441,9 @@ def test_every_step_that_is_advised_is_one_that_a_recipe_takes() -> None:
 
 def test_an_unknown_layer_names_those_near_it() -> None:
     made = profile(row("layer1.conv1"), row("layer1.conv2"))
-    with pytest.raises(MeasureError, match=r"No layer 'conv1' ran in model; did you mean layer1\.conv1\?"):
+    with pytest.raises(
+        MeasureError, match=r"No layer 'conv1' ran in model; did you mean layer1\.conv1\?"
+    ):
         explain(made, "conv1")
     with pytest.raises(MeasureError, match=r"No layer 'nothing' ran in model\."):
         explain(made, "nothing")
@@ -295,7 +451,9 @@ def test_an_unknown_layer_names_those_near_it() -> None:
 
 def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
     engine = profile(row("", "OnnxEngine", 5.0), workload="fast")
-    with pytest.raises(MeasureError, match="fast is run whole by OnnxEngine, so that 'conv' cannot be seen in it"):
+    with pytest.raises(
+        MeasureError, match="fast is run whole by OnnxEngine, so that 'conv' cannot be seen in it"
+    ):
         explain(engine, "conv", against=profile(row("conv")))
 
 
@@ -308,13 +466,23 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"ms": 4.0}, {"ms": 2.0}, "It took 4 ms and takes 2 ms now: 2.00 × faster."),
     ({"ms": 2.0}, {"ms": 4.0}, "0.50 × as fast, that is slower."),
     ({"ms": 2.0}, {"ms": 2.02}, "by as much: no difference beyond the noise."),
-    ({"ms": 2.0, "total_spread_ms": (1.0, 3.0)}, {"ms": 1.5}, "by as much: no difference beyond the noise."),
-    ({"ms": 2.0, "kind": "BatchNorm2d"}, {"ms": 0.1, "kind": "Identity"}, "It is gone, and its 2 ms with it: a BatchNorm2d before"),
-]  # fmt: skip
+    (
+        {"ms": 2.0, "total_spread_ms": (1.0, 3.0)},
+        {"ms": 1.5},
+        "by as much: no difference beyond the noise.",
+    ),
+    (
+        {"ms": 2.0, "kind": "BatchNorm2d"},
+        {"ms": 0.1, "kind": "Identity"},
+        "It is gone, and its 2 ms with it: a BatchNorm2d before",
+    ),
+]
 
 
 @pytest.mark.parametrize(("before", "after", "said"), CHANGES)
-def test_what_a_change_did_is_told(before: dict[str, Any], after: dict[str, Any], said: str) -> None:
+def test_what_a_change_did_is_told(
+    before: dict[str, Any], after: dict[str, Any], said: str
+) -> None:
     assert said in against(row("layer", **before), row("layer", **after))[0].sentence
 
 
@@ -324,16 +492,30 @@ def test_a_layer_that_was_not_there_is_new() -> None:
 
 
 WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"dtype": "bfloat16"}, "This machine computes 400 GFLOP/s in bfloat16 and 100 in float32."),
+    (
+        {},
+        {"dtype": "bfloat16"},
+        "This machine computes 400 GFLOP/s in bfloat16 and 100 in float32.",
+    ),
     ({}, {"operators": (operator("_to_copy", 0.5),)}, "0.5 ms more than before go into copies"),
-    ({}, {"verdict": "overhead", "overhead_ms": 0.9}, "0.9 of its own 1 ms are the cost of calling, which the change did not touch."),
-    ({"verdict": "memory"}, {"verdict": "memory"}, "It is bound by memory, and moves as many bytes as before."),
+    (
+        {},
+        {"verdict": "overhead", "overhead_ms": 0.9},
+        "0.9 of its own 1 ms are the cost of calling, which the change did not touch.",
+    ),
+    (
+        {"verdict": "memory"},
+        {"verdict": "memory"},
+        "It is bound by memory, and moves as many bytes as before.",
+    ),
     ({}, {}, "It is bound by computing, and computes as much as before in the same number format."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("before", "after", "said"), WHY_NOT)
-def test_what_kept_a_layer_from_getting_faster_is_told(before: dict[str, Any], after: dict[str, Any], said: str) -> None:
+def test_what_kept_a_layer_from_getting_faster_is_told(
+    before: dict[str, Any], after: dict[str, Any], said: str
+) -> None:
     found = against(row("layer", **before), row("layer", **after), ceiling=FAST_BF16)
     assert said in "\n".join(reason.sentence for reason in found if reason.topic == "not faster")
 
@@ -369,17 +551,30 @@ def test_an_explanation_reads_well_everywhere_and_lets_no_html_through() -> None
         ((), True),
     ],
 )
-def test_no_engine_is_advised_where_one_runs(applied: tuple[dict[str, dict[str, Any]], ...], is_advised: bool) -> None:
-    small = row("add", "Add", verdict="overhead", overhead_ms=0.8, roof_ms=0.001, operators=(operator("add", 0.2, 7),))
+def test_no_engine_is_advised_where_one_runs(
+    applied: tuple[dict[str, dict[str, Any]], ...], is_advised: bool
+) -> None:
+    small = row(
+        "add",
+        "Add",
+        verdict="overhead",
+        overhead_ms=0.8,
+        roof_ms=0.001,
+        operators=(operator("add", 0.2, 7),),
+    )
     reason = only(explain(profile(small, applied=applied), "add"), "overhead")
-    assert (reason.step == BACKEND, reason.saves_ms == 0.8, bool(reason.advice)) == (is_advised,) * 3
+    assert (reason.step == BACKEND, reason.saves_ms == 0.8, bool(reason.advice)) == (
+        is_advised,
+    ) * 3
     assert "7 operator calls" in reason.sentence, "the fact stays"
 
 
 def test_what_was_measured_to_help_is_not_advised_again_with_the_options_that_it_has() -> None:
     tried = row("conv", ms=4.0, alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=0.5),))
     done = {"precision": {"default": "bf16", "layers": {"head": "fp32"}}}
-    assert explain(profile(tried, applied=({"precision": {"layers": {"head": "bf16"}}},))).steps == (BF16,)
+    assert explain(
+        profile(tried, applied=({"precision": {"layers": {"head": "bf16"}}},))
+    ).steps == (BF16,)
     found = explain(profile(tried, applied=(done,)))
     assert found.steps == () and "bf16" not in "".join(map(repr, found.steps))
 

@@ -1,4 +1,6 @@
-"""Shorter networks: without a block the model answers as with zeros for that block's weights, or the block stays and that is said."""
+"""Shorter networks: without a block the model answers as with zeros for that block's weights, or
+the block stays and that is said.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,31 @@ from paifuser_lab.steps import Draft
 from paifuser_lab.workload import Inputs
 from tests.support.models import enliven, images
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 EXACT = 1e-9
 RESIDUAL = {
-    "residual", "bottleneck", "inverted residual", "gated halves", "GPT-2", "OPT", "Llama", "Mistral", "Qwen2", "T5 encoder", "ViT",
-    "DeiT", "Swin", "Swinv2", "ConvNeXt", "ResNet", "MobileNetV2", "SegFormer",
-}  # fmt: skip
+    "residual",
+    "bottleneck",
+    "inverted residual",
+    "gated halves",
+    "GPT-2",
+    "OPT",
+    "Llama",
+    "Mistral",
+    "Qwen2",
+    "T5 encoder",
+    "ViT",
+    "DeiT",
+    "Swin",
+    "Swinv2",
+    "ConvNeXt",
+    "ResNet",
+    "MobileNetV2",
+    "SegFormer",
+}
 
 
 def shortened(work: lab.Workload, **options) -> lab.Variant:
@@ -41,7 +62,10 @@ def zeroed(model: nn.Module, *blocks: str) -> nn.Module:
         for block in blocks:
             inside = copied.get_submodule(block)
             for name, value in (*inside.named_parameters(), *inside.named_buffers()):
-                if not name.endswith(("running_var", "num_batches_tracked")) and value.is_floating_point():
+                if (
+                    not name.endswith(("running_var", "num_batches_tracked"))
+                    and value.is_floating_point()
+                ):
                     value.zero_()
     return copied
 
@@ -49,10 +73,18 @@ def zeroed(model: nn.Module, *blocks: str) -> nn.Module:
 def gone(work: lab.Workload, variant: lab.Variant) -> list[str]:
     """The blocks that were left out, found by what is there no longer."""
     left = dict(variant.module.named_parameters())
-    return [block for block in find_blocks(work.model, work.inputs).innermost if not any(f"{block}." in name for name in left)]
+    return [
+        block
+        for block in find_blocks(work.model, work.inputs).innermost
+        if not any(f"{block}." in name for name in left)
+    ]
 
 
-@pytest.mark.parametrize("architecture", [one for one in architectures() if one.name in RESIDUAL], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "architecture",
+    [one for one in architectures() if one.name in RESIDUAL],
+    ids=lambda one: one.name,
+)
 def test_a_shorter_model_equals_the_original_with_zeros(architecture):
     work = architecture.workload()
     before = copy.deepcopy(work.model.state_dict())
@@ -60,16 +92,24 @@ def test_a_shorter_model_equals_the_original_with_zeros(architecture):
     blocks = gone(work, variant)
     assert blocks
     assert gap(zeroed(work.model, *blocks), variant.module, work.inputs) < EXACT
-    assert gap(zeroed(work.model, *blocks), variant.module, Inputs.of(architecture.inputs())) < EXACT
+    assert (
+        gap(zeroed(work.model, *blocks), variant.module, Inputs.of(architecture.inputs())) < EXACT
+    )
     assert all(torch.equal(before[name], value) for name, value in work.model.state_dict().items())
 
 
 @pytest.mark.parametrize(
-    "architecture", [one for one in architectures() if one.name not in RESIDUAL][::4], ids=lambda one: one.name
+    "architecture",
+    [one for one in architectures() if one.name not in RESIDUAL][::4],
+    ids=lambda one: one.name,
 )
 def test_what_has_no_residual_block_is_refused_with_a_reason(architecture):
     with pytest.raises(
-        StepError, match=r"no block of it can be left out; layer '.+' \(\w+\): (with zeros|it is given|it did not run)"
+        StepError,
+        match=(
+            r"no block of it can be left out; layer '.+' \(\w+\): (with zeros|it is given|it did "
+            r"not run)"
+        ),
     ):
         shortened(architecture.workload(), ratio=0.5)
 
@@ -80,8 +120,15 @@ class Block(nn.Module):
     def __init__(self, kind: str, width: int) -> None:
         super().__init__()
         self.kind = kind
-        self.first, self.norm, self.last = nn.Conv2d(width, 6, 3, padding=1), nn.BatchNorm2d(6), nn.Conv2d(6, width, 1)
-        self.scale, self.plain = nn.Parameter(torch.ones(width, 1, 1)), nn.BatchNorm2d(width, affine=False)
+        self.first, self.norm, self.last = (
+            nn.Conv2d(width, 6, 3, padding=1),
+            nn.BatchNorm2d(6),
+            nn.Conv2d(6, width, 1),
+        )
+        self.scale, self.plain = (
+            nn.Parameter(torch.ones(width, 1, 1)),
+            nn.BatchNorm2d(width, affine=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         branch = self.last(torch.relu(self.norm(self.first(x))))
@@ -123,7 +170,9 @@ NEVER = ["squashed", "branch alone"]
     kinds=st.lists(st.sampled_from([*CERTAIN, *NEVER, "rectified"]), min_size=1, max_size=5),
     ratio=st.sampled_from([0.3, 0.6, 0.9]),
 )
-def test_random_chains_are_shortened_exactly_by_the_share_that_was_asked_for(kinds: list[str], ratio: float):
+def test_random_chains_are_shortened_exactly_by_the_share_that_was_asked_for(
+    kinds: list[str], ratio: float
+):
     torch.manual_seed(0)
     work = lab.Workload(scattered(Chain(kinds)).eval(), torch.randn(2, 3, 5, 5))
     free = find_blocks(work.model, work.inputs).innermost
@@ -131,7 +180,10 @@ def test_random_chains_are_shortened_exactly_by_the_share_that_was_asked_for(kin
     assert certain <= set(free) and not any(kinds[int(block[7:])] in NEVER for block in free)
     count = int(ratio * len(free) + 0.5)
     if count == 0:
-        with pytest.raises(StepError, match=r"no block of it can be left out|of which that share is none; ask for more"):
+        with pytest.raises(
+            StepError,
+            match=r"no block of it can be left out|of which that share is none; ask for more",
+        ):
             shortened(work, ratio=ratio)
         return
     variant = shortened(work, ratio=ratio)
@@ -150,11 +202,15 @@ def test_the_block_of_least_harm_goes_and_the_second_is_judged_beside_the_first(
     with torch.no_grad():
         work.model.blocks[2].last.weight *= 1e-3
         work.model.blocks[2].last.bias *= 1e-3
-        for one, other in zip(work.model.blocks[1].parameters(), work.model.blocks[0].parameters(), strict=True):
+        for one, other in zip(
+            work.model.blocks[1].parameters(), work.model.blocks[0].parameters(), strict=True
+        ):
             one.copy_(other)
     variant = shortened(work, ratio=0.25)
     assert gone(work, variant) == ["blocks.2"]
-    assert any(note.startswith("without 'blocks.2' as well the answer is") for note in variant.notes)
+    assert any(
+        note.startswith("without 'blocks.2' as well the answer is") for note in variant.notes
+    )
     two = shortened(work, ratio=0.5)
     errors = {}
     for other in ("blocks.0", "blocks.1", "blocks.3"):
@@ -184,21 +240,33 @@ def test_blocks_that_cancel_each_other_go_together():
 def test_a_block_whose_weights_another_reads_stays():
     work = chain("added", "added")
     work.model.blocks[1].last.weight = work.model.blocks[0].last.weight
-    with pytest.raises(StepError, match=r"layer 'blocks\.0' \(Block\) cannot be left out: without it the answer differs by"):
+    with pytest.raises(
+        StepError,
+        match=r"layer 'blocks\.0' \(Block\) cannot be left out: without it the answer differs by",
+    ):
         shortened(work, layers=["blocks.0"])
 
 
 def test_a_search_for_the_least_harm_can_be_stopped():
     with pytest.raises(StoppedError, match=r"was stopped after 0 of 2 blocks; nothing was changed"):
-        lab.apply(chain("added", "added", "added", "added"), lab.Recipe([{"shorten": {"ratio": 0.5}}]), should_stop=lambda: True)
+        lab.apply(
+            chain("added", "added", "added", "added"),
+            lab.Recipe([{"shorten": {"ratio": 0.5}}]),
+            should_stop=lambda: True,
+        )
 
 
 def test_named_blocks_go_and_what_cannot_stays_with_its_reason():
     work = lab.load("resnet18-tiny")
     variant = shortened(work, layers=["layer2.*", "layer4.1"])
-    assert isinstance(variant.module.layer2[1], nn.Identity) and isinstance(variant.module.layer4[1], nn.Identity)
+    assert isinstance(variant.module.layer2[1], nn.Identity) and isinstance(
+        variant.module.layer4[1], nn.Identity
+    )
     assert gap(zeroed(work.model, "layer2.1", "layer4.1"), variant.module, work.inputs) < EXACT
-    assert any("'layer2.0' stays: it is given 1×8×16×16 and answers 1×16×8×8" in note for note in variant.notes)
+    assert any(
+        "'layer2.0' stays: it is given 1×8×16×16 and answers 1×16×8×8" in note
+        for note in variant.notes
+    )
 
 
 def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_counts_for_the_ratio():
@@ -206,7 +274,10 @@ def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_count
     assert isinstance(shortened(work, layers=["layer1"]).module.layer1, nn.Identity)
     both = shortened(work, layers=["layer1"], ratio=0.6)
     assert len(gone(work, both)) == 3
-    assert gone(work, shortened(work, ratio=0.6, protect=["layer1.*", "layer2"])) == ["layer3.1", "layer4.1"]
+    assert gone(work, shortened(work, ratio=0.6, protect=["layer1.*", "layer2"])) == [
+        "layer3.1",
+        "layer4.1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -214,17 +285,30 @@ def test_a_pattern_takes_the_whole_stage_where_that_can_go_and_a_named_one_count
     [
         (
             {"layers": ["layer2.0"]},
-            r"layer 'layer2\.0' \(BasicBlock\) cannot be left out: it is given 1×8×16×16 and answers 1×16×8×8",
+            r"layer 'layer2\.0' \(BasicBlock\) cannot be left out: it is given 1×8×16×16 and "
+            r"answers 1×16×8×8",
         ),
-        ({"layers": ["fc"]}, r"layer 'fc' \(Linear\) cannot be left out: it is given 1×64 and answers 1×10"),
-        ({"layers": ["layer1.0.relu1"]}, r"layer 'layer1\.0\.relu1' \(ReLU\) cannot be left out: it has no weights"),
-        ({"layers": ["layer1.0.bn2"]}, r"cannot be left out: with zeros for weights it does not just answer its input"),
+        (
+            {"layers": ["fc"]},
+            r"layer 'fc' \(Linear\) cannot be left out: it is given 1×64 and answers 1×10",
+        ),
+        (
+            {"layers": ["layer1.0.relu1"]},
+            r"layer 'layer1\.0\.relu1' \(ReLU\) cannot be left out: it has no weights",
+        ),
+        (
+            {"layers": ["layer1.0.bn2"]},
+            r"cannot be left out: with zeros for weights it does not just answer its input",
+        ),
         (
             {"layers": ["layer1.1"], "protect": ["layer1.*"]},
             r"layer 'layer1\.1' \(BasicBlock\) cannot be left out: it is protected",
         ),
         ({"ratio": 0.01}, "it has 5 blocks that can go, of which that share is none; ask for more"),
-        ({"ratio": 0.5, "protect": ["*"]}, r"no block of it can be left out; 'layer1\.0': it is protected"),
+        (
+            {"ratio": 0.5, "protect": ["*"]},
+            r"no block of it can be left out; 'layer1\.0': it is protected",
+        ),
     ],
     ids=str,
 )
@@ -250,25 +334,34 @@ def test_options_that_say_nothing_are_refused(options, message):
 
 
 def test_a_pattern_that_matches_nothing_names_the_nearest():
-    with pytest.raises(RecipeError, match=r"shorten: pattern 'layr1.0' matches no layer; the nearest are"):
+    with pytest.raises(
+        RecipeError, match=r"shorten: pattern 'layr1.0' matches no layer; the nearest are"
+    ):
         shortened(lab.load("resnet18-tiny"), layers=["layr1.0"])
 
 
 def test_a_norm_after_the_sum_keeps_a_layer_of_bert():
-    reason = r"layer 'layers\.0' \(\w+\) cannot be left out: with zeros for weights it does not just answer its input"
+    reason = (
+        r"layer 'layers\.0' \(\w+\) cannot be left out: with zeros for weights it does not just "
+        r"answer its input"
+    )
     with pytest.raises(StepError, match=reason):
         shortened(lab.load("bert-base-tiny"), layers=["layers.0"])
 
 
 class Talking(nn.Module):
-    """Its blocks take what they are given by name, answer in a tuple, and are asked for an attribute."""
+    """Its blocks take what they are given by name, answer in a tuple, and are asked for an
+    attribute.
+    """
 
     class Part(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.line, self.kind = nn.Linear(4, 4), "part"
 
-        def forward(self, state: Tensor, scale: Tensor, cache: list | None = None) -> tuple[Tensor, None, Tensor]:
+        def forward(
+            self, state: Tensor, scale: Tensor, cache: list | None = None
+        ) -> tuple[Tensor, None, Tensor]:
             return state + self.line(state), None, scale
 
     def __init__(self) -> None:
@@ -303,16 +396,30 @@ class Prying(Talking):
 def test_a_model_that_reads_into_a_block_keeps_it():
     work = lab.Workload(scattered(Prying()).eval(), torch.randn(3, 4))
     with pytest.raises(
-        StepError, match=r"layer 'parts\.0' \(Part\) cannot be left out: the model's code does not take it shorter"
+        StepError,
+        match=(
+            r"layer 'parts\.0' \(Part\) cannot be left out: the model's code does not take it "
+            r"shorter"
+        ),
     ):
         shortened(work, layers=["parts.0"])
     assert gone(work, shortened(work, ratio=0.5)) == ["parts.1"]
 
 
 def test_a_cache_that_is_no_longer_written_to_is_said():
-    work = lab.load("hf:llama", hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, vocab_size=128)
+    work = lab.load(
+        "hf:llama",
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        vocab_size=128,
+    )
     variant = shortened(work, layers=["layers.1"])
-    assert any("'layers.1' was given a DynamicCache, which nothing writes to in its place" in note for note in variant.notes)
+    assert any(
+        "'layers.1' was given a DynamicCache, which nothing writes to in its place" in note
+        for note in variant.notes
+    )
 
 
 def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
@@ -320,7 +427,9 @@ def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
     steps = [{"shorten": {"layers": ["layer1.0", "layer3.1"]}}, {"prune": {"ratio": 0.5}}, "fold"]
     variant = lab.apply(work, lab.Recipe(steps))
     once = lab.apply(work, lab.Recipe(steps[:1]))
-    assert sum(one.numel() for one in variant.module.parameters()) < 0.4 * sum(one.numel() for one in once.module.parameters())
+    assert sum(one.numel() for one in variant.module.parameters()) < 0.4 * sum(
+        one.numel() for one in once.module.parameters()
+    )
     draft = Draft(work, copy.deepcopy(work.model))
     step = Recipe(steps[:1]).steps[0]
     step.rebuild(draft, {"blocks": {"layer1.0": {}, "layer3.1": {}}})
@@ -330,35 +439,55 @@ def test_a_shortened_model_can_be_pruned_folded_and_rebuilt():
 
 
 def test_a_click_more_leaves_out_a_block_more():
-    recipe = lab.Recipe([{"shorten": {"layers": ["layer1.0"]}}]).with_step({"shorten": {"layers": ["layer2.1"]}})
+    recipe = lab.Recipe([{"shorten": {"layers": ["layer1.0"]}}]).with_step(
+        {"shorten": {"layers": ["layer2.1"]}}
+    )
     assert recipe == lab.Recipe([{"shorten": {"layers": ["layer1.0", "layer2.1"]}}])
     assert recipe.label == "shorten layer1.0, layer2.1"
 
 
 def test_the_layers_behind_make_up_for_a_block_where_there_is_data():
     work = lab.load("resnet18-digits-tiny")
-    plain, repaired = (shortened(work, layers=["layer2.1", "layer3.1"], repair=repair) for repair in ([], None))
-    errors = [output_error(work.output(), work.inputs.clone()(variant.module))[0] for variant in (plain, repaired)]
+    plain, repaired = (
+        shortened(work, layers=["layer2.1", "layer3.1"], repair=repair) for repair in ([], None)
+    )
+    errors = [
+        output_error(work.output(), work.inputs.clone()(variant.module))[0]
+        for variant in (plain, repaired)
+    ]
     assert errors[1] < 0.5 * errors[0]
     assert work.evaluate(repaired.model) > work.evaluate(plain.model)
     assert gap(zeroed(work.model, "layer2.1", "layer3.1"), plain.module, work.inputs) < EXACT
     same = dict(plain.module.named_parameters())
-    assert all(torch.equal(value, same[name]) for name, value in repaired.module.named_parameters() if name.startswith("layer1"))
+    assert all(
+        torch.equal(value, same[name])
+        for name, value in repaired.module.named_parameters()
+        if name.startswith("layer1")
+    )
 
 
 def test_a_shortened_and_repaired_model_is_loaded_from_its_folder(tmp_path):
     work = lab.load("resnet18-tiny")
-    variant = lab.apply(work, lab.Recipe([{"shorten": {"ratio": 0.4}}, {"prune": {"ratio": 0.5, "repair": ["batch-norm"]}}]))
+    variant = lab.apply(
+        work,
+        lab.Recipe(
+            [{"shorten": {"ratio": 0.4}}, {"prune": {"ratio": 0.5, "repair": ["batch-norm"]}}]
+        ),
+    )
     variant.save(tmp_path / "small")
     loaded = lab.Variant.load(tmp_path / "small")
     assert output_error(variant.model(*work.inputs.args), loaded.model(*work.inputs.args))[0] == 0
 
 
 @pytest.mark.parametrize("name", ["int8", "int8-weights"])
-@pytest.mark.parametrize("options", [{"ratio": 0.5}, {"layers": ["layer1.0"]}], ids=["by ratio", "by name"])
+@pytest.mark.parametrize(
+    "options", [{"ratio": 0.5}, {"layers": ["layer1.0"]}], ids=["by ratio", "by name"]
+)
 def test_after_rounding_it_says_to_come_before_it(name, options):
     work = next(one for one in architectures() if one.name == "residual").workload()
     block = find_blocks(work.model, work.inputs).innermost[0]
     options = options if "ratio" in options else {"layers": [block]}
-    with pytest.raises(StepError, match=f"it is in {name}, and only .* put 'shorten' before precision and qat"):
+    with pytest.raises(
+        StepError, match=f"it is in {name}, and only .* put 'shorten' before precision and qat"
+    ):
         lab.apply(work, lab.Recipe([{"precision": {"default": name}}, {"shorten": options}]))

@@ -1,4 +1,6 @@
-"""What fewer channels would cost, told before the cut: what Python and the page predict is what the cut model has."""
+"""What fewer channels would cost, told before the cut: what Python and the page predict is what the
+cut model has.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,23 @@ from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Le
 from paifuser_lab.widgets.wire import packed
 from tests.support.models import Small, images
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
-ATTENTIVE = ("attention, packed", "language model, tied")  # whose products of two activations count in proportion
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
+ATTENTIVE = (
+    "attention, packed",
+    "language model, tied",
+)  # whose products of two activations count in proportion
 TRIED = ("residual", "dense", "C2f by chunk", "depthwise", "groups", "flattened", *ATTENTIVE)
 
 
 def cost_of(work):
-    return cut_cost(work.model, couple(work.model, work.inputs), lab.profile(work, runs=1, seconds=0.01, threads=1))
+    return cut_cost(
+        work.model,
+        couple(work.model, work.inputs),
+        lab.profile(work, runs=1, seconds=0.01, threads=1),
+    )
 
 
 def some_removed(cost, seed=0):
@@ -45,17 +57,27 @@ def cost():
     return cost_of(work)
 
 
-@pytest.mark.parametrize("architecture", [one for one in architectures() if one.name in TRIED], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "architecture", [one for one in architectures() if one.name in TRIED], ids=lambda one: one.name
+)
 def test_what_is_predicted_is_what_the_cut_model_has(architecture):
     work = architecture.workload()
     cost = cost_of(work)
     removed = some_removed(cost)
-    variant = lab.apply(work, lab.Recipe([{"prune": {"layers": removed, "importance": "magnitude"}}]))
+    variant = lab.apply(
+        work, lab.Recipe([{"prune": {"layers": removed, "importance": "magnitude"}}])
+    )
     whole, foretold = cost.predict(cost.full), cost.predict(cost.widths(removed))
     after = lab.profile(variant, runs=1, seconds=0.01, threads=1)
     assert whole.parameters == sum(weight.numel() for weight in work.model.parameters())
-    assert foretold.parameters == sum(weight.numel() for weight in variant.module.parameters()) < whole.parameters
-    assert foretold.flops == pytest.approx(2 * after.root.total_macs, rel=0.05 if architecture.name in ATTENTIVE else 1e-9)
+    assert (
+        foretold.parameters
+        == sum(weight.numel() for weight in variant.module.parameters())
+        < whole.parameters
+    )
+    assert foretold.flops == pytest.approx(
+        2 * after.root.total_macs, rel=0.05 if architecture.name in ATTENTIVE else 1e-9
+    )
     assert foretold.latency_ms < whole.latency_ms == cost.latency_ms
 
 
@@ -79,11 +101,15 @@ def test_what_is_pinned_keeps_all(cost):
     assert cost.widths(dict.fromkeys(pinned.layers, 0.5)) == cost.full
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_fewer_units_never_cost_more(cost, data):
     few = [data.draw(st.integers(1, width)) for width in cost.full]
-    more = [data.draw(st.integers(count, width)) for count, width in zip(few, cost.full, strict=True)]
+    more = [
+        data.draw(st.integers(count, width)) for count, width in zip(few, cost.full, strict=True)
+    ]
     for less, greater in zip(cost.predict(few), cost.predict(more), strict=True):
         assert less <= greater * (1 + 1e-12)
 
@@ -95,9 +121,15 @@ def by_hand(stairs=(), lengths=(0,), ms=8.0):
     sizes = (Length(fixed=0, terms=((0, 1),)), Length(fixed=4, terms=((0, 2),)))
     layer = CutLayer(layer="a", flops=800, ms=ms, lengths=lengths, stairs=stairs)
     return CutCost(
-        workload="w", groups=groups, lengths=sizes, weights=(CutWeights(times=3, lengths=(0, 1)),), layers=(layer,),
-        other_parameters=7, other_flops=100, latency_ms=ms + 2,
-    )  # fmt: skip
+        workload="w",
+        groups=groups,
+        lengths=sizes,
+        weights=(CutWeights(times=3, lengths=(0, 1)),),
+        layers=(layer,),
+        other_parameters=7,
+        other_flops=100,
+        latency_ms=ms + 2,
+    )
 
 
 def test_the_arithmetic_is_this():
@@ -109,7 +141,9 @@ def test_the_arithmetic_is_this():
 def test_measured_stairs_take_the_place_of_the_proportion():
     stairs = ((1.0, 4.0), (4.0, 4.0), (8.0, 16.0))
     cost = by_hand().with_stairs({"a": stairs})
-    assert [cost.predict((width,)).latency_ms for width in (8, 6, 4, 1)] == pytest.approx([10.0, 2 + 8 * 10 / 16, 4.0, 4.0])
+    assert [cost.predict((width,)).latency_ms for width in (8, 6, 4, 1)] == pytest.approx(
+        [10.0, 2 + 8 * 10 / 16, 4.0, 4.0]
+    )
     assert cost.predict((6,)).flops == by_hand().predict((6,)).flops, "arithmetic has no stairs"
     assert by_hand().with_stairs({"b": stairs}) == by_hand()
 
@@ -172,10 +206,18 @@ def on_the_page(cost, coupling, removed, folder):
     """What the page's module answers, for each of several cuts."""
     program = node()
     if program is None:
-        assert "browser" not in os.environ.get("PAIFUSER_REQUIRE", ""), "a Node is required here, and there is none"
+        assert "browser" not in os.environ.get("PAIFUSER_REQUIRE", ""), (
+            "a Node is required here, and there is none"
+        )
         pytest.skip("there is no Node on this machine")
-    given = {"cost": packed(cost), "coupling": packed(coupling), "removed": [list(one.items()) for one in removed]}
-    (folder / "given.json").write_text(json.dumps(given, default=lambda one: {"base64": base64.b64encode(one).decode()}))
+    given = {
+        "cost": packed(cost),
+        "coupling": packed(coupling),
+        "removed": [list(one.items()) for one in removed],
+    }
+    (folder / "given.json").write_text(
+        json.dumps(given, default=lambda one: {"base64": base64.b64encode(one).decode()})
+    )
     (folder / "harness.mjs").write_text(HARNESS)
     ran = subprocess.run(
         [program, "harness.mjs", str(asset("widgets/index.js").parent), "given.json"],
@@ -189,11 +231,20 @@ def on_the_page(cost, coupling, removed, folder):
 def test_the_page_predicts_what_python_predicts(cost, tmp_path, has_stairs):
     drawn = random.Random(1)
     if has_stairs:
-        cost = cost.with_stairs({one.layer: [(width, drawn.random()) for width in (1, 7, 16)] for one in cost.layers[::2]})
+        cost = cost.with_stairs(
+            {
+                one.layer: [(width, drawn.random()) for width in (1, 7, 16)]
+                for one in cost.layers[::2]
+            }
+        )
     coupling = lab.records.Coupling(workload=cost.workload, groups=cost.groups)
     layers = [layer for group in cost.groups for layer in group.layers]
     removed = [
-        {layer: drawn.uniform(0.01, 0.99) for layer in drawn.sample(layers, drawn.randint(0, len(layers)))} for _ in range(40)
+        {
+            layer: drawn.uniform(0.01, 0.99)
+            for layer in drawn.sample(layers, drawn.randint(0, len(layers)))
+        }
+        for _ in range(40)
     ]
     answers = on_the_page(cost, coupling, removed, tmp_path)
     assert len(answers) == 40
@@ -207,9 +258,10 @@ def test_the_groups_are_shown_by_themselves(monkeypatch):
     panel = lab.show(found)
     assert panel.view == "coupling" and panel.data["name"] == [group.name for group in found.groups]
     members = [member for group in found.groups for member in group.members]
-    assert [panel.data["layer"]["names"][code] for code in memoryview(panel.data["layer"]["codes"]).cast("H")] == [
-        one.layer for one in members
-    ]
+    assert [
+        panel.data["layer"]["names"][code]
+        for code in memoryview(panel.data["layer"]["codes"]).cast("H")
+    ] == [one.layer for one in members]
     assert "<table>" in panel.twin() and found.title in panel.twin()
     assert repr(found).startswith("Coupling(small: ")
 
@@ -217,15 +269,22 @@ def test_the_groups_are_shown_by_themselves(monkeypatch):
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, count, enable_nested_tensor=False), nn.Linear(16, 5)).eval()
+    model = nn.Sequential(
+        nn.TransformerEncoder(layer, count, enable_nested_tensor=False), nn.Linear(16, 5)
+    ).eval()
     work = lab.Workload(model, torch.randn(2, 6, 16))
     cost = cost_of(work)
-    assert {row.layer for row in cost.layers} == {f"0.layers.{place}" for place in range(count)}, "it runs as one operator"
+    assert {row.layer for row in cost.layers} == {f"0.layers.{place}" for place in range(count)}, (
+        "it runs as one operator"
+    )
     for share in (0.25, 0.5):
         removed = {group.layers[0]: share for group in cost.groups if group.pinned is None}
         step = {"prune": {"layers": removed, "importance": "random", "round_to": 1}}
         variant = lab.apply(work, lab.Recipe([step]))
         seen = lab.profile(variant, runs=1, seconds=0.01, threads=1)
         told = cost.predict(cost.widths(removed))
-        assert told.flops == pytest.approx(2 * seen.root.total_macs, abs=20) and told.flops < 0.9 * cost.predict(cost.full).flops
+        assert (
+            told.flops == pytest.approx(2 * seen.root.total_macs, abs=20)
+            and told.flops < 0.9 * cost.predict(cost.full).flops
+        )
         assert told.parameters == sum(weight.numel() for weight in variant.module.parameters())

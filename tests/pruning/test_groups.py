@@ -22,7 +22,11 @@ def groups_of(model: nn.Module, *inputs: Tensor) -> dict[str, ChannelGroup]:
 
 def groups_in_zoo(name: str) -> dict[str, ChannelGroup]:
     work = ZOO[name].workload()
-    return {group.name: group for group in couple(work.model, work.inputs).groups if group.pinned is None}
+    return {
+        group.name: group
+        for group in couple(work.model, work.inputs).groups
+        if group.pinned is None
+    }
 
 
 def weights(group: ChannelGroup) -> set[tuple[str, int, str]]:
@@ -34,9 +38,14 @@ def test_rows_a_bias_a_norm_and_columns_go_together():
     group = groups_of(model, torch.randn(1, 3, 6, 6))["0"]
     assert group.width == 8 and group.unit == 1 and group.pinned is None
     assert weights(group) == {
-        ("0.weight", 0, "rows"), ("0.bias", 0, "rows"), ("1.weight", 0, "rows"), ("1.bias", 0, "rows"),
-        ("1.running_mean", 0, "buffer"), ("1.running_var", 0, "buffer"), ("3.weight", 1, "columns"),
-    }  # fmt: skip
+        ("0.weight", 0, "rows"),
+        ("0.bias", 0, "rows"),
+        ("1.weight", 0, "rows"),
+        ("1.bias", 0, "rows"),
+        ("1.running_mean", 0, "buffer"),
+        ("1.running_var", 0, "buffer"),
+        ("3.weight", 1, "columns"),
+    }
 
 
 def test_what_the_answer_has_stays():
@@ -84,7 +93,10 @@ def test_a_single_head_loses_only_what_its_values_are_wide(heads):
             self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
 
         def forward(self, x: Tensor) -> Tensor:
-            q, k, v = (one(x).unflatten(-1, (heads, -1)).transpose(1, 2) for one in (self.query, self.key, self.value))
+            q, k, v = (
+                one(x).unflatten(-1, (heads, -1)).transpose(1, 2)
+                for one in (self.query, self.key, self.value)
+            )
             y = nn.functional.scaled_dot_product_attention(q, k, v)
             return self.out(y.transpose(1, 2).flatten(2))
 
@@ -132,7 +144,9 @@ def test_a_tied_weight_is_one_weight():
 
 
 def test_normalising_over_channels_holds_them():
-    groups = groups_of(nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)), torch.randn(2, 4))
+    groups = groups_of(
+        nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 3)), torch.randn(2, 4)
+    )
     assert groups["0"].pinned == "'native_layer_norm' in layer '1' needs all of it"
 
 

@@ -1,4 +1,6 @@
-"""Repair after a cut: proven to be exact first, then brought nearer to what the model answered before."""
+"""Repair after a cut: proven to be exact first, then brought nearer to what the model answered
+before.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,29 @@ from paifuser_lab.pruning.refit.norms import measure_again
 from paifuser_lab.workload.sample_batch import samples_of
 from tests.support.models import enliven, images
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 BOTH = ["least-squares", "batch-norm"]
 
 
 def pruned(work: lab.Workload, repair: list[str] | None, ratio: float = 0.5) -> lab.Variant:
-    return lab.apply(work, lab.Recipe([{"prune": {"ratio": ratio, "importance": "magnitude", "round_to": 1, "repair": repair}}]))
+    return lab.apply(
+        work,
+        lab.Recipe(
+            [
+                {
+                    "prune": {
+                        "ratio": ratio,
+                        "importance": "magnitude",
+                        "round_to": 1,
+                        "repair": repair,
+                    }
+                }
+            ]
+        ),
+    )
 
 
 def error_of(work: lab.Workload, variant: lab.Variant) -> float:
@@ -37,7 +56,9 @@ def error_of(work: lab.Workload, variant: lab.Variant) -> float:
 
 
 class Redundant(nn.Module):
-    """Every second channel in the middle is the one before it over again, so that half of them can stand in for the others."""
+    """Every second channel in the middle is the one before it over again, so that half of them can
+    stand in for the others.
+    """
 
     def __init__(self, *, has_norm: bool, has_bias: bool, groups: int = 1, **geometry: int) -> None:
         super().__init__()
@@ -73,14 +94,24 @@ def test_channels_that_others_can_stand_in_for_cost_almost_nothing(options):
     removed = set(structure.units[0][1::2])
     cut(model, structure, removed)
     before = output_error(work.output(), model(*work.inputs.args))[0]
-    mend(work, work.model, model, lost_layers(work.model, model, structure, removed), ["least-squares"])
-    assert before > 0.05 and output_error(work.output(), model(*work.inputs.args))[0] < 0.02 * before
+    mend(
+        work,
+        work.model,
+        model,
+        lost_layers(work.model, model, structure, removed),
+        ["least-squares"],
+    )
+    assert (
+        before > 0.05 and output_error(work.output(), model(*work.inputs.args))[0] < 0.02 * before
+    )
 
 
 def test_a_linear_layer_gets_the_weights_that_least_squares_over_its_examples_give():
     first, last = nn.Linear(4, 6), nn.Linear(6, 3)
     data = [(torch.randn(80, 4), None) for _ in range(4)]
-    work = lab.Workload(scattered(nn.Sequential(first, nn.Tanh(), last)).eval(), data[0][0][:4], train=data)
+    work = lab.Workload(
+        scattered(nn.Sequential(first, nn.Tanh(), last)).eval(), data[0][0][:4], train=data
+    )
     model = pruned(work, ["least-squares"]).module
     x = torch.tanh(model[0](torch.cat([one for one, _ in data[:3]])))
     wanted = work.model(torch.cat([one for one, _ in data[:3]]))
@@ -91,30 +122,48 @@ def test_a_linear_layer_gets_the_weights_that_least_squares_over_its_examples_gi
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(
-    groups=st.integers(1, 3), inputs=st.integers(1, 5), outputs=st.integers(1, 4), rows=st.integers(1, 40), shifts=st.booleans()
+    groups=st.integers(1, 3),
+    inputs=st.integers(1, 5),
+    outputs=st.integers(1, 4),
+    rows=st.integers(1, 40),
+    shifts=st.booleans(),
 )
-def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(groups, inputs, outputs, rows, shifts):
+def test_no_fit_is_worse_than_what_there_was_and_the_sums_know_every_error(
+    groups, inputs, outputs, rows, shifts
+):
     torch.manual_seed(rows)
-    weight, bias = torch.randn(groups, outputs, inputs).double(), torch.randn(groups, outputs).double()
+    weight, bias = (
+        torch.randn(groups, outputs, inputs).double(),
+        torch.randn(groups, outputs).double(),
+    )
     parts = []
     for _ in range(2):
         x, y = torch.randn(groups, rows, inputs) + 1, torch.randn(groups, rows, outputs) - 2
         sums = Sums.none(groups, inputs, outputs, x)
         sums.add(x[:, : rows // 2], y[:, : rows // 2])
         sums.add(x[:, rows // 2 :], y[:, rows // 2 :])
-        direct = (y.double() - x.double() @ weight.transpose(1, 2) - bias.unsqueeze(1)).square().sum(1)
+        direct = (
+            (y.double() - x.double() @ weight.transpose(1, 2) - bias.unsqueeze(1)).square().sum(1)
+        )
         assert torch.allclose(sums.errors(weight, bias), direct, rtol=1e-8, atol=1e-8)
         parts.append(sums)
     found = fit(*parts, weight, bias, may_shift=shifts)
     assert found.after <= found.before * (1 + 1e-9)
     assert torch.allclose(
-        parts[1].errors(found.weight, found.bias).sum(), torch.tensor(found.after).double(), rtol=1e-6, atol=1e-6
+        parts[1].errors(found.weight, found.bias).sum(),
+        torch.tensor(found.after).double(),
+        rtol=1e-6,
+        atol=1e-6,
     )
     assert shifts or torch.equal(found.bias, bias)
 
 
 def test_without_a_shift_the_bias_that_there_is_counts():
-    weight, bias, x = torch.randn(1, 3, 5).double(), torch.randn(1, 3).double(), torch.randn(1, 200, 5).double() + 1
+    weight, bias, x = (
+        torch.randn(1, 3, 5).double(),
+        torch.randn(1, 3).double(),
+        torch.randn(1, 200, 5).double() + 1,
+    )
     sums = Sums.none(1, 5, 3, x)
     sums.add(x, x @ weight.transpose(1, 2) + bias)
     found = fit(sums, sums, weight + 0.1 * torch.randn(1, 3, 5), bias, may_shift=False)
@@ -122,7 +171,9 @@ def test_without_a_shift_the_bias_that_there_is_counts():
 
 
 def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept():
-    model = scattered(nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))).eval()
+    model = scattered(
+        nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    ).eval()
     work, smaller = lab.Workload(model, torch.randn(64, 6)), copy.deepcopy(model)
     structure = couple(smaller, work.inputs)
     removed = {unit for units in structure.units[:2] for unit in units[:4]}
@@ -134,7 +185,9 @@ def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept(
 
 
 def test_batch_norms_keep_the_statistics_of_the_cut_model():
-    model = scattered(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4))).eval()
+    model = scattered(
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.BatchNorm2d(4))
+    ).eval()
     work, cut_model = lab.Workload(model, images(64, 9)), copy.deepcopy(model)
     structure = couple(cut_model, work.inputs)
     removed = set(structure.units[0][:4])
@@ -159,14 +212,36 @@ def test_a_trained_network_cut_in_half_is_far_above_chance_at_once(digits):
     plain, repaired = (pruned(work, repair) for repair in ([], None))
     assert work.evaluate(plain.model) < 0.4
     assert work.evaluate(repaired.model) > 0.85
-    assert any("least squares gave 20 layers new weights: output error" in note for note in repaired.notes)
-    assert [one.shape for one in plain.module.parameters()] == [one.shape for one in repaired.module.parameters()]
-    assert gap(masked(work.model, plain.module), plain.module, work.inputs) < 1e-9, "the cut itself is no longer exact"
+    assert any(
+        "least squares gave 20 layers new weights: output error" in note for note in repaired.notes
+    )
+    assert [one.shape for one in plain.module.parameters()] == [
+        one.shape for one in repaired.module.parameters()
+    ]
+    assert gap(masked(work.model, plain.module), plain.module, work.inputs) < 1e-9, (
+        "the cut itself is no longer exact"
+    )
 
 
 def test_a_transformer_is_repaired_by_its_output_error():
-    work = lab.load("hf:bert", hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=128)
-    data = [({"input_ids": torch.randint(0, 128, (8, 16)), "attention_mask": torch.ones(8, 16).long()}, None) for _ in range(8)]
+    work = lab.load(
+        "hf:bert",
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        vocab_size=128,
+    )
+    data = [
+        (
+            {
+                "input_ids": torch.randint(0, 128, (8, 16)),
+                "attention_mask": torch.ones(8, 16).long(),
+            },
+            None,
+        )
+        for _ in range(8)
+    ]
     work.train = data
     plain, repaired = (pruned(work, repair) for repair in ([], BOTH))
     assert error_of(work, repaired) < 0.5 * error_of(work, plain)
@@ -174,10 +249,20 @@ def test_a_transformer_is_repaired_by_its_output_error():
 
 
 def test_it_is_done_by_itself_only_where_there_is_train_data():
-    model, data = enliven(scattered(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)))), [(torch.randn(64, 4), None)]
-    alone, taught = lab.Workload(model, torch.randn(8, 4)), lab.Workload(model, torch.randn(8, 4), train=data)
+    model, data = (
+        enliven(scattered(nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)))),
+        [(torch.randn(64, 4), None)],
+    )
+    alone, taught = (
+        lab.Workload(model, torch.randn(8, 4)),
+        lab.Workload(model, torch.randn(8, 4), train=data),
+    )
     assert pruned(alone, None).weights_hash == pruned(alone, []).weights_hash
-    assert pruned(taught, None).weights_hash == pruned(taught, BOTH).weights_hash != pruned(taught, []).weights_hash
+    assert (
+        pruned(taught, None).weights_hash
+        == pruned(taught, BOTH).weights_hash
+        != pruned(taught, []).weights_hash
+    )
 
 
 def test_equal_recipes_repair_to_the_same_bit_and_leave_the_original_alone(digits):
@@ -193,11 +278,15 @@ def test_a_repair_that_gains_nothing_is_taken_back_whole(digits):
 
 
 class Twice(nn.Module):
-    """The middle layer runs twice, the last one's weight is another's, and a hook hangs on the third."""
+    """The middle layer runs twice, the last one's weight is another's, and a hook hangs on the
+    third.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.middle, self.shared, self.same, self.head = (nn.Linear(8, 8) for _ in range(5))
+        self.first, self.middle, self.shared, self.same, self.head = (
+            nn.Linear(8, 8) for _ in range(5)
+        )
         self.same.weight = self.shared.weight
         self.head.register_forward_hook(lambda module, args, output: output * 1.0)
 
@@ -211,7 +300,9 @@ def test_layers_that_cannot_be_judged_by_one_call_keep_their_weights():
     work = lab.Workload(scattered(Twice()).eval(), torch.randn(64, 8))
     plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
     assert plain.weights_hash == asked.weights_hash
-    assert any("least squares tried 1 layer and found no better weights" in note for note in asked.notes)
+    assert any(
+        "least squares tried 1 layer and found no better weights" in note for note in asked.notes
+    )
 
 
 class Overflowing(nn.Module):
@@ -228,14 +319,19 @@ class Overflowing(nn.Module):
 def test_an_infinity_changes_no_weights():
     data = torch.randn(32, 4)
     data[3, 0] = -10
-    work = lab.Workload(scattered(Overflowing()).eval(), torch.randn(4, 4).abs(), train=[(data, None)])
+    work = lab.Workload(
+        scattered(Overflowing()).eval(), torch.randn(4, 4).abs(), train=[(data, None)]
+    )
     plain, asked = (pruned(work, repair) for repair in ([], ["least-squares"]))
     assert plain.weights_hash == asked.weights_hash
 
 
 def test_few_examples_say_that_they_judge_what_they_taught():
     work = lab.Workload(Redundant(has_norm=False, has_bias=True).eval(), images(2, 9))
-    assert any("on the example inputs that it learned from" in note for note in pruned(work, ["least-squares"]).notes)
+    assert any(
+        "on the example inputs that it learned from" in note
+        for note in pruned(work, ["least-squares"]).notes
+    )
 
 
 def test_batches_that_do_not_fit_together_are_left_out():
@@ -246,7 +342,15 @@ def test_batches_that_do_not_fit_together_are_left_out():
 
 
 def test_a_batch_norm_that_is_given_one_value_a_channel_keeps_its_statistics():
-    model = enliven(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(4)))
+    model = enliven(
+        nn.Sequential(
+            nn.Conv2d(3, 8, 3),
+            nn.ReLU(),
+            nn.Conv2d(8, 4, 3),
+            nn.AdaptiveAvgPool2d(1),
+            nn.BatchNorm2d(4),
+        )
+    )
     variant = pruned(lab.Workload(model, images(1, 9)), ["batch-norm"])
     assert torch.equal(variant.module[4].running_var, model[4].running_var)
 

@@ -1,4 +1,6 @@
-"""Schedules: the share falls geometrically from round to round, and what comes between is there each time."""
+"""Schedules: the share falls geometrically from round to round, and what comes between is there
+each time.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ def test_a_target_falls_geometrically_to_what_was_asked():
 
 def test_a_ratio_is_the_same_in_each_round_and_of_what_is_left():
     recipe = lab.gradually(
-        {"ratio": 0.75, "layers": {"conv": 0.19}, "seed": 3}, rounds=2, workload="small", limit={"metric_drop": 0.2}
+        {"ratio": 0.75, "layers": {"conv": 0.19}, "seed": 3},
+        rounds=2,
+        workload="small",
+        limit={"metric_drop": 0.2},
     )
     assert options(recipe) == [{"ratio": 0.5, "layers": {"conv": 0.1}, "seed": 3}] * 2
     assert recipe.workload == "small" and recipe.limit.metric_drop == 0.2
@@ -34,7 +39,10 @@ def test_a_ratio_is_the_same_in_each_round_and_of_what_is_left():
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(share=st.floats(0.02, 0.95), rounds=st.integers(1, 8))
 def test_the_rounds_together_are_the_whole_and_each_takes_as_much(share, rounds):
-    targets = [one["to"]["flops"] for one in options(lab.gradually({"to": {"flops": share}}, rounds=rounds))]
+    targets = [
+        one["to"]["flops"]
+        for one in options(lab.gradually({"to": {"flops": share}}, rounds=rounds))
+    ]
     assert targets[-1] == share and len(targets) == rounds
     steps = [now / before for before, now in zip([1.0, *targets], targets, strict=False)]
     assert all(step == pytest.approx(steps[0], rel=1e-3) for step in steps)
@@ -54,7 +62,9 @@ def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
     recipe = lab.gradually({"ratio": 0.75, "round_to": 1, "importance": "magnitude"}, rounds=2)
     assert lab.Recipe.load(recipe.save(tmp_path / "recipe.yaml")) == recipe
     variant = lab.apply(work, recipe)
-    assert [step.kind for step in variant.recipe] == ["prune", "prune"] and variant.module[0].out_features == 16
+    assert [step.kind for step in variant.recipe] == ["prune", "prune"] and variant.module[
+        0
+    ].out_features == 16
     assert lab.apply(work, recipe[:1]).module[0].out_features == 32
 
 
@@ -65,8 +75,14 @@ def test_the_rounds_stay_apart_when_the_recipe_is_applied_and_travels(tmp_path):
         ({"prune": {"ratio": 0.5}, "rounds": 1.5}, "1.5 rounds prune nothing"),
         ({"prune": {"ratio": 1.5}}, r"step 'prune', ratio = 1\.5"),
         ({"prune": {}}, "give a ratio"),
-        ({"prune": {"ratio": 0.5}, "between": "distil"}, "There is no step 'distil'; did you mean 'distill'"),
-        ({"prune": {"ratio": 0.5}, "between": {"backend": {"name": "eager"}}}, "'backend' stands before other steps"),
+        (
+            {"prune": {"ratio": 0.5}, "between": "distil"},
+            "There is no step 'distil'; did you mean 'distill'",
+        ),
+        (
+            {"prune": {"ratio": 0.5}, "between": {"backend": {"name": "eager"}}},
+            "'backend' stands before other steps",
+        ),
     ],
     ids=str,
 )
@@ -76,7 +92,9 @@ def test_a_schedule_that_cannot_be_is_refused_in_a_sentence(given, message):
 
 
 def test_a_click_afterwards_changes_one_round_and_leaves_the_others():
-    """`with_step` joins neighbours of a kind; a schedule's rounds are joined with a click one at a time, never with each other."""
+    """`with_step` joins neighbours of a kind; a schedule's rounds are joined with a click one at a
+    time, never with each other.
+    """
     recipe = lab.gradually({"ratio": 0.75}, "fold", rounds=2).with_step({"prune": {"ratio": 0.1}})
     assert [one["ratio"] for one in options(recipe)] == [0.1, 0.5]
     assert isinstance(lab.apply(lab.Workload(Small(), images()), recipe[:1]).module, Small)

@@ -1,4 +1,6 @@
-"""Pruning: whatever is cut, the model answers as the uncut one does with zeros there; or it is not cut, and that is said."""
+"""Pruning: whatever is cut, the model answers as the uncut one does with zeros there; or it is not
+cut, and that is said.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ from paifuser_lab.pruning.groups.select import kept_units
 from paifuser_lab.workload import Inputs
 from tests.support.models import images
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 EXACT = 1e-9
 
 
@@ -45,7 +50,9 @@ def test_a_pruned_model_equals_the_original_with_zeros(architecture):
     assert counted(variant.module) < counted(work.model)
     zeroed = masked(work.model, variant.module)
     assert gap(zeroed, variant.module, work.inputs) < EXACT
-    assert gap(zeroed, variant.module, Inputs.of(architecture.inputs())) < EXACT, "it is exact only on its example inputs"
+    assert gap(zeroed, variant.module, Inputs.of(architecture.inputs())) < EXACT, (
+        "it is exact only on its example inputs"
+    )
     assert all(torch.equal(before[name], value) for name, value in work.model.state_dict().items())
 
 
@@ -79,13 +86,17 @@ class Drawn(nn.Module):
     def _layer(kind: str, size: int, width: int, before: int) -> tuple[nn.Module, int]:
         match kind:
             case "conv":
-                return nn.Sequential(nn.Conv2d(width, size, 3, padding=1), nn.BatchNorm2d(size), nn.ReLU()), size
+                return nn.Sequential(
+                    nn.Conv2d(width, size, 3, padding=1), nn.BatchNorm2d(size), nn.ReLU()
+                ), size
             case "depthwise":
                 return nn.Conv2d(width, width, 3, padding=1, groups=width), width
             case "groups" if width % 2 == 0:
                 return nn.Conv2d(width, 2 * size, 1, groups=2), 2 * size
             case "residual":
-                return nn.Sequential(nn.Conv2d(width, size, 1), nn.GELU(), nn.Conv2d(size, width, 3, padding=1)), width
+                return nn.Sequential(
+                    nn.Conv2d(width, size, 1), nn.GELU(), nn.Conv2d(size, width, 3, padding=1)
+                ), width
             case "cat":
                 return nn.Conv2d(width, size, 1), width + size
             case "halves" if width % 2 == 0:
@@ -119,7 +130,9 @@ class Drawn(nn.Module):
         return layer(x)
 
 
-KINDS = st.sampled_from(["conv", "depthwise", "groups", "residual", "cat", "halves", "gate", "across"])
+KINDS = st.sampled_from(
+    ["conv", "depthwise", "groups", "residual", "cat", "halves", "gate", "across"]
+)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -173,7 +186,9 @@ def test_taylor_finds_the_channels_that_the_loss_does_not_see():
 
 
 def test_widths_are_rounded_where_they_allow_it():
-    model = nn.Sequential(nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(), nn.Linear(10, 3))
+    model = nn.Sequential(
+        nn.Linear(4, 40), nn.ReLU(), nn.Linear(40, 10), nn.ReLU(), nn.Linear(10, 3)
+    )
     module = pruned(work_of(model, torch.randn(2, 4)), ratio=0.4).module
     assert module[0].out_features == 24 and module[2].out_features == 6
 
@@ -195,7 +210,9 @@ def test_the_global_scope_takes_more_where_less_matters():
 
 
 def test_a_pruned_model_can_be_pruned_again_folded_and_compared(monkeypatch):
-    monkeypatch.setenv("PAIFUSER_HARDWARE", "H100")  # published figures: nothing is measured for this test alone
+    monkeypatch.setenv(
+        "PAIFUSER_HARDWARE", "H100"
+    )  # published figures: nothing is measured for this test alone
     work = work_of(residual(), images(size=16))
     recipe = lab.Recipe([{"prune": {"ratio": 0.5}}, {"prune": {"ratio": 0.5}}, "fold"])
     variant = lab.apply(work, recipe)
@@ -210,7 +227,10 @@ def test_a_recipe_with_pruning_travels(tmp_path):
     recipe = lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"body.*": 0.25}}}])
     recipe.save(tmp_path / "recipe.yaml")
     work = work_of(plain(), images(size=16))
-    assert lab.apply(work, lab.Recipe.load(tmp_path / "recipe.yaml")).weights_hash == lab.apply(work, recipe).weights_hash
+    assert (
+        lab.apply(work, lab.Recipe.load(tmp_path / "recipe.yaml")).weights_hash
+        == lab.apply(work, recipe).weights_hash
+    )
 
 
 @pytest.mark.parametrize("ratio", [0, 1, -0.5, 1.5, "half", float("nan")])
@@ -220,28 +240,40 @@ def test_a_ratio_outside_nought_and_one_is_refused_in_a_sentence(ratio):
 
 
 def test_a_pattern_that_matches_nothing_names_the_nearest():
-    with pytest.raises(RecipeError, match=r"prune: pattern 'boddy.\*' matches no layer; the nearest are"):
+    with pytest.raises(
+        RecipeError, match=r"prune: pattern 'boddy.\*' matches no layer; the nearest are"
+    ):
         pruned(work_of(plain(), images(size=16)), protect=["boddy.*"])
 
 
 def test_a_layer_that_cannot_lose_a_channel_says_why():
-    with pytest.raises(StepError, match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these channels"):
+    with pytest.raises(
+        StepError,
+        match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these channels",
+    ):
         pruned(work_of(plain(), images(size=16)), layers={"head": 0.5})
 
 
 def test_a_model_with_nothing_to_cut_is_refused_with_the_reason():
-    with pytest.raises(StepError, match="no channel of it can be removed; '0': the model's answer has these channels"):
+    with pytest.raises(
+        StepError,
+        match="no channel of it can be removed; '0': the model's answer has these channels",
+    ):
         pruned(work_of(nn.Sequential(nn.Linear(4, 8)), torch.randn(2, 4)))
 
 
 def test_a_share_of_none_is_refused():
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
-    with pytest.raises(StepError, match="'0' has 3 units, of which that share is none; ask for more"):
+    with pytest.raises(
+        StepError, match="'0' has 3 units, of which that share is none; ask for more"
+    ):
         pruned(work_of(model, torch.randn(2, 4)), ratio=0.1)
 
 
 def test_what_is_all_protected_is_refused():
-    with pytest.raises(StepError, match=r"no channel of it can be removed; 'body\.0\.0': it is protected"):
+    with pytest.raises(
+        StepError, match=r"no channel of it can be removed; 'body\.0\.0': it is protected"
+    ):
         pruned(work_of(plain(), images(size=16)), protect=["*"])
 
 
@@ -252,15 +284,25 @@ def test_taylor_without_data_is_refused():
 
 def test_quantized_layers_stay_and_the_others_are_pruned():
     work = work_of(plain(), images(size=16))
-    recipe = lab.Recipe([{"precision": {"layers": {"body.2.0": "int8-weights"}}}, {"prune": {"ratio": 0.5}}])
+    recipe = lab.Recipe(
+        [{"precision": {"layers": {"body.2.0": "int8-weights"}}}, {"prune": {"ratio": 0.5}}]
+    )
     module = lab.apply(work, recipe).module
     assert module.body[0][0].out_channels == 8 and module.body[1][0].out_channels == 32
 
 
 def test_where_every_layer_is_quantized_nothing_can_go():
-    work = work_of(nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(2, 16))
-    with pytest.raises(StepError, match="no channel of it can be removed; no layer of it has weights in floating point"):
-        lab.apply(work, lab.Recipe([{"precision": {"default": "int8-weights"}}, {"prune": {"ratio": 0.5}}]))
+    work = work_of(
+        nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)), torch.randn(2, 16)
+    )
+    with pytest.raises(
+        StepError,
+        match="no channel of it can be removed; no layer of it has weights in floating point",
+    ):
+        lab.apply(
+            work,
+            lab.Recipe([{"precision": {"default": "int8-weights"}}, {"prune": {"ratio": 0.5}}]),
+        )
 
 
 @pytest.mark.parametrize("before", ["layout", {"precision": {"default": "bf16"}}])
@@ -290,7 +332,10 @@ WAYS = {
     "batch first": ({}, {"batch_first": True}),
     "no bias": ({"average_attn_weights": False}, {"bias": False}),
     "padding": ({"key_padding_mask": PADDING, "need_weights": False}, {"batch_first": True}),
-    "mask": ({"attn_mask": torch.randn(5, 5).triu(), "key_padding_mask": PADDING}, {"batch_first": True}),
+    "mask": (
+        {"attn_mask": torch.randn(5, 5).triu(), "key_padding_mask": PADDING},
+        {"batch_first": True},
+    ),
     "other widths": ({}, {"kdim": 12, "vdim": 12}),
 }
 
@@ -300,10 +345,16 @@ def test_torchs_attention_loses_heads_in_whatever_way_it_is_called(way):
     call, options = WAYS[way]
     memory = torch.randn(2, 5, options.get("kdim", 16))
     x = torch.randn(2, 5, 16)
-    given = (x, memory) if options.get("batch_first") else (x.transpose(0, 1), memory.transpose(0, 1))
+    given = (
+        (x, memory) if options.get("batch_first") else (x.transpose(0, 1), memory.transpose(0, 1))
+    )
     work = lab.Workload(scattered(Asked(call, **options).eval()), given)
-    twice = lab.apply(work, lab.Recipe([{"prune": {"ratio": ratio, "round_to": 1}} for ratio in (0.25, 0.4)]))
-    assert twice.module.attention.num_heads == 2 and twice.module.attention.out_proj.in_features == 8
+    twice = lab.apply(
+        work, lab.Recipe([{"prune": {"ratio": ratio, "round_to": 1}} for ratio in (0.25, 0.4)])
+    )
+    assert (
+        twice.module.attention.num_heads == 2 and twice.module.attention.out_proj.in_features == 8
+    )
     assert gap(masked(work.model, twice.module), twice.module, work.inputs) < EXACT
 
 
@@ -318,7 +369,9 @@ def test_attention_whose_weights_are_read_keeps_its_heads():
 
 
 class Counting(nn.Module):
-    """Divides by a number of channels that it counts itself: with fewer of them the answer is another."""
+    """Divides by a number of channels that it counts itself: with fewer of them the answer is
+    another.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Pruning to a share of the original: it is reached, by no more than is needed, and what was predicted is what is left."""
+"""Pruning to a share of the original: it is reached, by no more than is needed, and what was
+predicted is what is left.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from paifuser_lab.records import ChannelGroup
 from paifuser_lab.steps.prune import Prune
 from tests.support.models import images
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 EXACT = 1e-9
 
 
@@ -52,11 +57,15 @@ def test_parameters_and_flops_are_counted_as_they_are():
         assert flops(structure).total == pytest.approx(spent_flops(structure)), architecture.name
 
 
-@pytest.mark.parametrize("name", ["residual", "depthwise", "dense", "attention, separate", "LSTM", "Llama", "U-Net"])
+@pytest.mark.parametrize(
+    "name", ["residual", "depthwise", "dense", "attention, separate", "LSTM", "Llama", "U-Net"]
+)
 def test_parameters_and_flops_are_foretold_exactly(name):
     work = next(one for one in architectures() if one.name == name).workload()
     variant = pruned(work, {"parameters": 0.6}, importance="random")
-    before, after = (spent_flops(couple(model, work.inputs)) for model in (work.model, variant.module))
+    before, after = (
+        spent_flops(couple(model, work.inputs)) for model in (work.model, variant.module)
+    )
     shares = {"parameters": counted(variant.module) / counted(work.model), "FLOPs": after / before}
     assert shares["parameters"] <= 0.6
     for what, share in shares.items():
@@ -79,17 +88,31 @@ def test_flops_are_those_that_torch_counts(model, share):
 def test_a_target_is_reached_by_no_more_than_one_rung(data):
     widths = data.draw(st.lists(st.integers(2, 40), min_size=1, max_size=6))
     indices = st.integers(0, len(widths) - 1)
-    sizes = st.builds(Size, st.integers(0, 3).map(float), st.tuples(st.tuples(indices, st.integers(1, 3).map(float))))
+    sizes = st.builds(
+        Size,
+        st.integers(0, 3).map(float),
+        st.tuples(st.tuples(indices, st.integers(1, 3).map(float))),
+    )
     terms = data.draw(
-        st.lists(st.builds(Term, st.floats(0.5, 9), st.lists(sizes, min_size=1, max_size=3).map(tuple)), min_size=1)
+        st.lists(
+            st.builds(Term, st.floats(0.5, 9), st.lists(sizes, min_size=1, max_size=3).map(tuple)),
+            min_size=1,
+        )
     )
     step = data.draw(st.sampled_from([1, 2, 8]))
     groups = [ChannelGroup(name="g", width=width, unit=1, members=()) for width in widths]
     ladders = {index: rungs(group, step, 1) for index, group in enumerate(groups)}
-    losses = {index: loss_by_kept(torch.rand(width).double().numpy() + 0.01) for index, width in enumerate(widths)}
+    losses = {
+        index: loss_by_kept(torch.rand(width).double().numpy() + 0.01)
+        for index, width in enumerate(widths)
+    }
     least, cost = Cost(widths, terms), Cost(widths, terms)
     least_reachable(least, ladders)
-    most = least.total + data.draw(st.floats(0, 1)) * (cost.total - least.total) * 0.999 + 1e-9 * cost.total
+    most = (
+        least.total
+        + data.draw(st.floats(0, 1)) * (cost.total - least.total) * 0.999
+        + 1e-9 * cost.total
+    )
     reach(cost, most, losses, ladders)
     assert cost.total <= most + 1e-9 * most
     assert Cost(cost.kept, terms).total == pytest.approx(cost.total)
@@ -106,14 +129,21 @@ def test_looking_again_only_at_who_is_next_takes_the_same_falls_as_looking_at_al
     draw = numpy.random.default_rng(seed)
     widths = draw.integers(3, 20, count).tolist()
     pairs = [(left, right) for left in range(count) for right in range(left)]
-    terms = [Term(float(draw.uniform(0.5, 5)), tuple(Size(0.0, ((one, 1.0),)) for one in pair)) for pair in pairs]
+    terms = [
+        Term(float(draw.uniform(0.5, 5)), tuple(Size(0.0, ((one, 1.0),)) for one in pair))
+        for pair in pairs
+    ]
     losses = {index: loss_by_kept(draw.random(width) + 0.01) for index, width in enumerate(widths)}
     ladders = {index: tuple(range(width - 1, 0, -1)) for index, width in enumerate(widths)}
     lazy, eager = Cost(widths, terms), Cost(widths, terms)
     most = 0.3 * lazy.total
     solve._fall(lazy, most, losses, ladders)
     while eager.total > most:
-        falls = [fall for index in ladders if (fall := solve._best_fall(eager, index, losses, ladders, 0)) is not None]
+        falls = [
+            fall
+            for index in ladders
+            if (fall := solve._best_fall(eager, index, losses, ladders, 0)) is not None
+        ]
         eager.take(min(falls).group, min(falls).to)
     assert lazy.kept == eager.kept
 
@@ -131,19 +161,35 @@ def test_where_cost_is_flat_a_group_stays_at_the_end_of_the_flat():
 
 
 def test_what_matters_less_goes_first_and_what_saves_more():
-    cost = Cost([8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(1.0, (Size(0.0, ((1, 1.0),)),))])
+    cost = Cost(
+        [8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(1.0, (Size(0.0, ((1, 1.0),)),))]
+    )
     dull, sharp = torch.ones(8).double(), torch.tensor([1.0] + [0.01] * 7).double()
-    reach(cost, 9, {0: loss_by_kept(dull.numpy()), 1: loss_by_kept(sharp.numpy())}, {0: range(7, 0, -1), 1: range(7, 0, -1)})
+    reach(
+        cost,
+        9,
+        {0: loss_by_kept(dull.numpy()), 1: loss_by_kept(sharp.numpy())},
+        {0: range(7, 0, -1), 1: range(7, 0, -1)},
+    )
     assert cost.kept == [8, 1]
-    cost = Cost([8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(9.0, (Size(0.0, ((1, 1.0),)),))])
-    reach(cost, 70, {index: loss_by_kept(dull.numpy()) for index in (0, 1)}, {0: range(7, 0, -1), 1: range(7, 0, -1)})
+    cost = Cost(
+        [8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(9.0, (Size(0.0, ((1, 1.0),)),))]
+    )
+    reach(
+        cost,
+        70,
+        {index: loss_by_kept(dull.numpy()) for index in (0, 1)},
+        {0: range(7, 0, -1), 1: range(7, 0, -1)},
+    )
     assert cost.kept[0] == 8 and cost.kept[1] < 8
 
 
 def test_a_network_of_a_thousand_layers_is_chosen_in_seconds():
     widths = [32] * 1000
     terms = [Term(9.0, (Size(0.0, ((i, 1.0),)), Size(0.0, ((i + 1, 1.0),)))) for i in range(999)]
-    terms += [Term(1.0, (Size(0.0, ((0, 1.0),)), Size(0.0, ((i, 1.0),)))) for i in range(1, 1000)]  # a stream that all read
+    terms += [
+        Term(1.0, (Size(0.0, ((0, 1.0),)), Size(0.0, ((i, 1.0),)))) for i in range(1, 1000)
+    ]  # a stream that all read
     cost, count = Cost(widths, terms), 0
     saved = cost.saved
 
@@ -167,7 +213,11 @@ def test_a_series_counts_against_the_original():
         left = counted(lab.apply(work, lab.Recipe(step[: index + 1])).module) / counted(work.model)
         assert 0.9 * share < left <= share
     with pytest.raises(
-        StepError, match=r"parameters: 0\.2\d+ of the original's is left already, and 0\.4 was asked for; ask for less"
+        StepError,
+        match=(
+            r"parameters: 0\.2\d+ of the original's is left already, and 0\.4 was asked for; ask "
+            r"for less"
+        ),
     ):
         lab.apply(work, lab.Recipe([*step[:2], {"prune": {"to": {"parameters": 0.4}}}]))
 
@@ -175,11 +225,17 @@ def test_a_series_counts_against_the_original():
 def test_widths_are_as_round_as_the_target_allows():
     work = work_of(plain())
     wide = pruned(work, {"parameters": 0.5}).module
-    assert all(layer.out_channels % 8 == 0 for layer in wide.modules() if isinstance(layer, nn.Conv2d))
+    assert all(
+        layer.out_channels % 8 == 0 for layer in wide.modules() if isinstance(layer, nn.Conv2d)
+    )
     narrow = pruned(work, {"parameters": 0.05}).module
     assert any(layer.out_channels % 8 for layer in narrow.modules() if isinstance(layer, nn.Conv2d))
     with pytest.raises(
-        StepError, match=r"parameters: 0\.05 of the original's cannot be reached: the smallest reachable share is"
+        StepError,
+        match=(
+            r"parameters: 0\.05 of the original's cannot be reached: the smallest reachable share "
+            r"is"
+        ),
     ):
         pruned(work, {"parameters": 0.05}, round_to=8)
 
@@ -194,9 +250,14 @@ def test_the_smallest_reachable_share_that_is_told_can_be_reached():
 
 def test_limits_hold_against_the_original_widths():
     work = work_of(plain())
-    steps = [{"prune": {"to": {"parameters": share}, "limits": {"*": 0.5}, "round_to": 1}} for share in (0.6, 0.3)]
+    steps = [
+        {"prune": {"to": {"parameters": share}, "limits": {"*": 0.5}, "round_to": 1}}
+        for share in (0.6, 0.3)
+    ]
     module = lab.apply(work, lab.Recipe(steps)).module
-    assert all(module.body[index][0].out_channels >= whole / 2 for index, whole in enumerate((16, 32, 32)))
+    assert all(
+        module.body[index][0].out_channels >= whole / 2 for index, whole in enumerate((16, 32, 32))
+    )
     limits = {"body.*": 0.25, "body.1.*": 0.75}
     assert pruned(work, {"parameters": 0.5}, limits=limits).module.body[1][0].out_channels >= 24
     with pytest.raises(StepError, match="cannot be reached"):
@@ -207,7 +268,9 @@ def test_limits_hold_against_the_original_widths():
 
 def test_named_and_protected_layers_are_left_to_their_names():
     work = work_of(plain())
-    module = pruned(work, {"parameters": 0.5}, layers={"body.0.*": 0.25}, protect=["body.1.0"]).module
+    module = pruned(
+        work, {"parameters": 0.5}, layers={"body.0.*": 0.25}, protect=["body.1.0"]
+    ).module
     assert module.body[0][0].out_channels == 12 and module.body[1][0].out_channels == 32
     assert counted(module) <= 0.5 * counted(work.model)
 
@@ -218,7 +281,12 @@ def test_others_make_up_for_what_is_refused():
 
         def __init__(self):
             super().__init__()
-            self.one, self.two, self.three, self.head = nn.Linear(4, 32), nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 3)
+            self.one, self.two, self.three, self.head = (
+                nn.Linear(4, 32),
+                nn.Linear(32, 32),
+                nn.Linear(32, 32),
+                nn.Linear(32, 3),
+            )
 
         def forward(self, x):
             x = torch.relu(self.one(x))
@@ -227,22 +295,36 @@ def test_others_make_up_for_what_is_refused():
 
     work = lab.Workload(scattered(Divided().eval()), torch.randn(2, 4))
     variant = pruned(work, {"parameters": 0.6})
-    assert variant.module.two.out_features == 32 and counted(variant.module) <= 0.6 * counted(work.model)
+    assert variant.module.two.out_features == 32 and counted(variant.module) <= 0.6 * counted(
+        work.model
+    )
     assert any(note.startswith("stays whole: 'two'") for note in variant.notes)
 
 
 def test_a_target_is_refused_beside_whole_numbers():
     work = work_of(plain())
-    steps = [{"precision": {"layers": {"body.2.0": "int8-weights"}}}, {"prune": {"to": {"parameters": 0.5}}}]
+    steps = [
+        {"precision": {"layers": {"body.2.0": "int8-weights"}}},
+        {"prune": {"to": {"parameters": 0.5}}},
+    ]
     with pytest.raises(
-        StepError, match="layers in whole numbers are not counted, so no target can be kept; prune before 'precision'"
+        StepError,
+        match=(
+            "layers in whole numbers are not counted, so no target can be kept; prune before "
+            "'precision'"
+        ),
     ):
         lab.apply(work, lab.Recipe(steps))
 
 
 def test_a_share_of_nothing_is_refused():
-    work = lab.Workload(nn.Sequential(nn.Embedding(9, 16), nn.LayerNorm(16)), torch.randint(0, 9, (2, 3)))
-    with pytest.raises(StepError, match="flops: the original has none that are counted, so there is no share of them"):
+    work = lab.Workload(
+        nn.Sequential(nn.Embedding(9, 16), nn.LayerNorm(16)), torch.randint(0, 9, (2, 3))
+    )
+    with pytest.raises(
+        StepError,
+        match="flops: the original has none that are counted, so there is no share of them",
+    ):
         pruned(work, {"flops": 0.5})
 
 
@@ -276,4 +358,7 @@ def test_a_target_travels_in_a_recipe(tmp_path):
     recipe = lab.Recipe([{"prune": {"to": {"parameters": 0.5}, "limits": {"body.*": 0.25}}}])
     recipe.save(tmp_path / "recipe.yaml")
     work = work_of(plain())
-    assert lab.apply(work, lab.Recipe.load(tmp_path / "recipe.yaml")).weights_hash == lab.apply(work, recipe).weights_hash
+    assert (
+        lab.apply(work, lab.Recipe.load(tmp_path / "recipe.yaml")).weights_hash
+        == lab.apply(work, recipe).weights_hash
+    )

@@ -1,4 +1,6 @@
-"""What makes up for the error of rounding: exact where it says so, better than plain where it says so, and told what it gained."""
+"""What makes up for the error of rounding: exact where it says so, better than plain where it says
+so, and told what it gained.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,18 @@ from paifuser_lab.quantization.compensation.smooth import smooth
 
 
 class Block(nn.Module):
-    """Attention's shape without attention: a norm that two linear layers read, and one that a sum reads too."""
+    """Attention's shape without attention: a norm that two linear layers read, and one that a sum
+    reads too.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.before, self.after = nn.LayerNorm(16), nn.LayerNorm(16)
-        self.one, self.two, self.out = nn.Linear(16, 8), nn.Linear(16, 8, bias=False), nn.Linear(16, 16)
+        self.one, self.two, self.out = (
+            nn.Linear(16, 8),
+            nn.Linear(16, 8, bias=False),
+            nn.Linear(16, 16),
+        )
         for norm in (self.before, self.after):
             nn.init.uniform_(norm.weight, 0.1, 8)
             nn.init.normal_(norm.bias)
@@ -64,10 +72,16 @@ def error(one: Tensor, other: Tensor) -> float:
     return float((one - other).detach().norm() / other.detach().norm())
 
 
-def scene_of(model: nn.Module, inputs: Tensor, name: str = "int8", layers: list[str] | None = None) -> Scene:
+def scene_of(
+    model: nn.Module, inputs: Tensor, name: str = "int8", layers: list[str] | None = None
+) -> Scene:
     """All layers with weights of two dimensions or more are chosen, and the inputs are the data."""
     model.eval()
-    found = [path for path, one in model.named_modules() if getattr(one, "weight", None) is not None and one.weight.ndim > 1]
+    found = [
+        path
+        for path, one in model.named_modules()
+        if getattr(one, "weight", None) is not None and one.weight.ndim > 1
+    ]
     runs = [lambda: model(inputs)]
     return Scene(
         model,
@@ -80,29 +94,61 @@ def scene_of(model: nn.Module, inputs: Tensor, name: str = "int8", layers: list[
 
 def correlated(rows: int, columns: int) -> Tensor:
     """What layers are given in a network: columns that go together, on a mean that is not zero."""
-    return torch.randn(rows, 4) @ torch.randn(4, columns) + 0.3 * torch.randn(rows, columns) + torch.randn(columns)
+    return (
+        torch.randn(rows, 4) @ torch.randn(4, columns)
+        + 0.3 * torch.randn(rows, columns)
+        + torch.randn(columns)
+    )
 
 
 def uneven(model: nn.Module) -> nn.Module:
     """Give channels ranges that differ a hundredfold."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            module.weight.data *= torch.logspace(-1, 1, len(module.weight)).reshape(-1, *(1,) * (module.weight.ndim - 1))
+            module.weight.data *= torch.logspace(-1, 1, len(module.weight)).reshape(
+                -1, *(1,) * (module.weight.ndim - 1)
+            )
     return model
 
 
 PAIRS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
-    "convolutions": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), (2, 3, 9, 9), 1),
-    "in place": (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3, bias=False)), (2, 3, 9, 9), 1),
+    "convolutions": (
+        lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)),
+        (2, 3, 9, 9),
+        1,
+    ),
+    "in place": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3), nn.ReLU(inplace=True), nn.Conv2d(8, 4, 3, bias=False)
+        ),
+        (2, 3, 9, 9),
+        1,
+    ),
     "nothing between": (lambda: nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 4)), (5, 6), 1),
-    "rows of rows": (lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4, bias=False)), (2, 5, 6), 1),
+    "rows of rows": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4, bias=False)),
+        (2, 5, 6),
+        1,
+    ),
     "depthwise": (
-        lambda: nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Conv2d(8, 8, 3, groups=8), nn.ReLU(), nn.Conv2d(8, 4, 1)),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 1),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.ReLU(),
+            nn.Conv2d(8, 4, 1),
+        ),
         (2, 3, 9, 9),
         2,
     ),
-    "groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=2), nn.ReLU(), nn.Conv2d(8, 6, 3, groups=2)), (2, 4, 9, 9), 1),
-}  # fmt: skip
+    "groups": (
+        lambda: nn.Sequential(
+            nn.Conv2d(4, 8, 3, groups=2), nn.ReLU(), nn.Conv2d(8, 6, 3, groups=2)
+        ),
+        (2, 4, 9, 9),
+        1,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -116,7 +162,9 @@ def test_equalising_leaves_the_function_as_it_is_and_makes_ranges_agree(name):
     layers = [one for one in model if not isinstance(one, nn.ReLU)]
     for one, other in pairwise(layers):
         groups = getattr(other, "groups", 1)
-        taken = other.weight.detach().reshape(groups, len(other.weight) // groups, other.weight.shape[1], -1)
+        taken = other.weight.detach().reshape(
+            groups, len(other.weight) // groups, other.weight.shape[1], -1
+        )
         made = one.weight.detach().flatten(1).abs().amax(1)
         torch.testing.assert_close(made, taken.abs().amax((1, 3)).flatten(), rtol=0.02, atol=0)
 
@@ -215,8 +263,12 @@ def test_what_a_layer_multiplies_is_what_it_does(name):
     answer = layer(inputs) - layer(torch.zeros(shape))
     if hasattr(layer, "kernel_size"):
         answer = answer.movedim(-1 - len(layer.kernel_size), -1)
-    torch.testing.assert_close(made.transpose(0, 1).reshape(-1, len(layer.bias) if layer.bias is not None else 7),
-                               answer.reshape(-1, answer.shape[-1]), rtol=1e-4, atol=1e-5)  # fmt: skip
+    torch.testing.assert_close(
+        made.transpose(0, 1).reshape(-1, len(layer.bias) if layer.bias is not None else 7),
+        answer.reshape(-1, answer.shape[-1]),
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("fmt", ["int4-weights", "int8"])
@@ -241,12 +293,21 @@ def test_a_layer_rounded_adaptively_answers_better_on_its_data(name, fmt):
 
 
 def test_layers_taken_one_at_a_time_are_rounded_like_all_at_once(monkeypatch):
-    model, inputs = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)), correlated(50, 64)
-    together, apart = scene_of(model, inputs, "int4-weights"), scene_of(model, inputs, "int4-weights")
+    model, inputs = (
+        nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)),
+        correlated(50, 64),
+    )
+    together, apart = (
+        scene_of(model, inputs, "int4-weights"),
+        scene_of(model, inputs, "int4-weights"),
+    )
     round_adaptively(together)
     monkeypatch.setattr("paifuser_lab.quantization.compensation.rounding.MOST_BYTES", 1)
     assert round_adaptively(apart).count == 2
-    assert all(torch.equal(one.values, apart.numbers[layer].values) for layer, one in together.numbers.items())
+    assert all(
+        torch.equal(one.values, apart.numbers[layer].values)
+        for layer, one in together.numbers.items()
+    )
 
 
 def test_very_many_rows_are_thinned_out_and_always_alike():
@@ -256,7 +317,12 @@ def test_very_many_rows_are_thinned_out_and_always_alike():
     assert torch.equal(rows, multiplied(layer, images))
 
 
-@given(seed=st.integers(0, 10**6), bits=st.integers(2, 8), groups=st.sampled_from([1, 2]), rows=st.integers(0, 40))
+@given(
+    seed=st.integers(0, 10**6),
+    bits=st.integers(2, 8),
+    groups=st.sampled_from([1, 2]),
+    rows=st.integers(0, 40),
+)
 @settings(max_examples=40, deadline=None)
 def test_no_channel_is_ever_rounded_worse_than_plainly(seed, bits, groups, rows):
     torch.manual_seed(seed)
@@ -285,19 +351,31 @@ def test_what_few_rows_show_by_chance_alone_is_not_believed():
     weight, seen, unseen = torch.randn(50, 64), torch.randn(20, 64), torch.randn(2000, 64)
     plain = quantize(weight, 4)
     made = rounded_by((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
-    changes = [float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)]
+    changes = [
+        float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)
+    ]
     assert changes[1] < 1.1 * changes[0]
     alike = correlated(2200, 64)
     seen, unseen = alike[:200], alike[200:]
     made = rounded_by((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
-    changes = [float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)]
+    changes = [
+        float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)
+    ]
     assert changes[1] < 0.4 * changes[0]
 
 
 def test_two_inputs_that_are_always_equal_may_share_their_error():
     weight = torch.tensor([[1.4, 1.4, 7.0]])
-    made = rounded_by(torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]), 1000, weight, quantize(weight, 4), 4)
-    assert made.values.tolist() in ([[1, 2, 7]], [[2, 1, 7]]), "1 + 2 is nearer to 2.8 than 1 + 1 is"
+    made = rounded_by(
+        torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]),
+        1000,
+        weight,
+        quantize(weight, 4),
+        4,
+    )
+    assert made.values.tolist() in ([[1, 2, 7]], [[2, 1, 7]]), (
+        "1 + 2 is nearer to 2.8 than 1 + 1 is"
+    )
 
 
 @pytest.mark.parametrize("fmt", ["int8-weights", "int4-weights", "int8"])
@@ -362,7 +440,9 @@ def applied(work: Workload, **options: Any) -> lab.Variant:
 
 def test_the_step_offers_the_techniques_that_there_are():
     assert set(get_args(Technique)) == set(TECHNIQUES)
-    with pytest.raises(RecipeError, match=r"compensate.*it should be 'bias', 'equalise', 'smooth' or 'rounding'"):
+    with pytest.raises(
+        RecipeError, match=r"compensate.*it should be 'bias', 'equalise', 'smooth' or 'rounding'"
+    ):
         Recipe([{"precision": {"default": "int8", "compensate": ["magic"]}}])
     recipe = Recipe([{"precision": {"default": "int8", "compensate": ["rounding", "bias"]}}])
     assert Recipe.from_text(recipe.to_text()) == recipe
@@ -374,7 +454,9 @@ def test_the_step_offers_the_techniques_that_there_are():
 def test_nothing_is_made_up_for_unless_it_is_asked_for():
     work = net()
     assert not [note for note in applied(work, default="int8").notes if "output error" in note]
-    assert weights_hash(applied(work, default="int8", compensate=[]).module) == weights_hash(applied(work, default="int8").module)
+    assert weights_hash(applied(work, default="int8", compensate=[]).module) == weights_hash(
+        applied(work, default="int8").module
+    )
 
 
 @pytest.mark.parametrize("fmt", ["int8", "int4-weights"])
@@ -395,7 +477,10 @@ def test_each_technique_alone_tells_what_the_step_then_measures(technique, fmt):
 
 def test_adaptive_rounding_brings_a_model_of_four_bits_nearer_on_images_it_has_not_seen():
     work = net()
-    errors = [applied(work, default="int4-weights", compensate=one).reports[-1].relative_error for one in ([], ["rounding"])]
+    errors = [
+        applied(work, default="int4-weights", compensate=one).reports[-1].relative_error
+        for one in ([], ["rounding"])
+    ]
     assert errors[1] < 0.8 * errors[0]
 
 
@@ -405,13 +490,19 @@ def test_smoothing_is_worth_it_where_a_norm_gives_outliers():
     model[1].weight.data[:, 3] /= 60
     data = [(torch.randn(20, 32), torch.zeros(20)) for _ in range(3)]
     work = Workload(model, torch.randn(20, 32), train=data)
-    errors = [applied(work, default="int8", compensate=one).reports[-1].relative_error for one in ([], ["smooth"])]
+    errors = [
+        applied(work, default="int8", compensate=one).reports[-1].relative_error
+        for one in ([], ["smooth"])
+    ]
     assert errors[1] < 0.5 * errors[0]
 
 
 def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
     work = net()
-    plain, variant = applied(work, default="int8"), applied(work, default="int8", compensate=["bias", "rounding", "equalise"])
+    plain, variant = (
+        applied(work, default="int8"),
+        applied(work, default="int8", compensate=["bias", "rounding", "equalise"]),
+    )
     told = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
     assert told == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
     counts = []
@@ -424,15 +515,21 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
 
 def test_without_data_it_is_said_that_the_judge_was_the_teacher():
     assert any(
-        "only the example inputs" in note for note in applied(net(has_data=False), default="int8", compensate=["bias"]).notes
+        "only the example inputs" in note
+        for note in applied(net(has_data=False), default="int8", compensate=["bias"]).notes
     )
-    assert not any("only the example inputs" in note for note in applied(net(), default="int8", compensate=["bias"]).notes)
+    assert not any(
+        "only the example inputs" in note
+        for note in applied(net(), default="int8", compensate=["bias"]).notes
+    )
 
 
 @pytest.mark.parametrize("technique", ["rounding", "bias"])
 def test_a_nan_in_the_data_names_the_layer_that_is_given_it(technique):
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    work = Workload(model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))])
+    work = Workload(
+        model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
+    )
     with pytest.raises(StepError, match=r"layer '0' \(Linear\) is given a NaN"):
         applied(work, default="int4-weights", compensate=[technique])
 

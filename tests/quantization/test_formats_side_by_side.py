@@ -27,15 +27,23 @@ def difference(one: Tensor, other: Tensor) -> float:
 def two_in_a_row(kind: str) -> Workload:
     torch.manual_seed(0)
     if kind == "linear":
-        return Workload(nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)), torch.randn(4, 32))
-    layers = nn.Conv2d(4, 16, 1), nn.ReLU(), nn.Conv2d(16, 8, 1)  # of single points, which fp8 has too
+        return Workload(
+            nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 16)), torch.randn(4, 32)
+        )
+    layers = (
+        nn.Conv2d(4, 16, 1),
+        nn.ReLU(),
+        nn.Conv2d(16, 8, 1),
+    )  # of single points, which fp8 has too
     return Workload(nn.Sequential(*layers), torch.randn(2, 4, 6, 6))
 
 
 @pytest.mark.parametrize("kind", ["linear", "convolution"])
 @pytest.mark.parametrize("first", FORMATS)
 @pytest.mark.parametrize("is_default", [True, False])
-def test_a_layer_of_any_format_runs_beside_one_of_any_other(first: str, kind: str, is_default: bool) -> None:
+def test_a_layer_of_any_format_runs_beside_one_of_any_other(
+    first: str, kind: str, is_default: bool
+) -> None:
     work = two_in_a_row(kind)
     for second in FORMATS:
         options: dict[str, Any] = {"layers": {"0": first, "2": second}}
@@ -48,14 +56,20 @@ def test_a_layer_of_any_format_runs_beside_one_of_any_other(first: str, kind: st
 
 def test_a_stage_in_fp16_runs_inside_a_model_in_int8() -> None:
     work = lab.load("resnet18-tiny")
-    variant = lab.apply(work, Recipe([{"precision": {"default": "int8", "layers": {"layer2.0.*": "fp16"}}}]))
+    variant = lab.apply(
+        work, Recipe([{"precision": {"default": "int8", "layers": {"layer2.0.*": "fp16"}}}])
+    )
     assert variant.module.layer2[0].conv1.weight.dtype == torch.float16
     assert variant.reports[-1].relative_error < 0.1
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_an_int8_layer_answers_in_the_type_that_it_is_given(dtype: torch.dtype) -> None:
-    for make, shape in ((nn.Linear(8, 4), (3, 8)), (nn.Conv1d(8, 4, 3), (1, 8, 5)), (nn.Conv2d(8, 4, 3), (1, 8, 5, 5))):
+    for make, shape in (
+        (nn.Linear(8, 4), (3, 8)),
+        (nn.Conv1d(8, 4, 3), (1, 8, 5)),
+        (nn.Conv2d(8, 4, 3), (1, 8, 5, 5)),
+    ):
         given = torch.rand(shape)
         answer = quantized_layer(make, "int8", Range(0, 1))(given.to(dtype))
         assert answer.dtype == dtype
@@ -64,7 +78,9 @@ def test_an_int8_layer_answers_in_the_type_that_it_is_given(dtype: torch.dtype) 
 
 @pytest.fixture(params=[True, False], ids=["split", "whole"])
 def is_split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """On whatever processor, both with weights in two addends and, where its products do not saturate, without."""
+    """On whatever processor, both with weights in two addends and, where its products do not
+    saturate, without.
+    """
     if not request.param and saturation.saturates():
         pytest.skip("this processor adds int8 products in 16 bits")
     monkeypatch.setattr(saturation, "saturates", lambda: request.param)

@@ -1,4 +1,6 @@
-"""Layers in fp8: the numbers are those of rounding first and multiplying then; what cannot be says what it needs."""
+"""Layers in fp8: the numbers are those of rounding first and multiplying then; what cannot be says
+what it needs.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,22 @@ from paifuser_lab.errors import StepError
 from paifuser_lab.formats import FP8, MOST_FP8, fp8_rounded, rounded, to_fp8, weight_bytes
 from paifuser_lab.model.weights import load_weights, save_weights, weights_bytes
 from paifuser_lab.planner.precision import plan_precision, recipe_of
-from paifuser_lab.quantization import norms_of, obstacle, place_again, quantized_layer, remembered_of
+from paifuser_lab.quantization import (
+    norms_of,
+    obstacle,
+    place_again,
+    quantized_layer,
+    remembered_of,
+)
 from paifuser_lab.quantization.layers import fp8
 from tests.support.models import Small, images
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(fp8.device_obstacle(torch.device("cpu")) is not None, reason="this torch has no product in fp8 for a CPU"),
+    pytest.mark.skipif(
+        fp8.device_obstacle(torch.device("cpu")) is not None,
+        reason="this torch has no product in fp8 for a CPU",
+    ),
 ]
 
 
@@ -35,14 +46,22 @@ def error(one: Tensor, other: Tensor) -> float:
     return float((one - other).detach().norm() / other.detach().norm())
 
 
-@given(shape=st.sampled_from([(3, 5), (1, 1), (2, 3, 4)]), scale=st.floats(1e-30, 1e30), seed=st.integers(0, 99))
+@given(
+    shape=st.sampled_from([(3, 5), (1, 1), (2, 3, 4)]),
+    scale=st.floats(1e-30, 1e30),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=40, deadline=None)
-def test_rounding_to_fp8_changes_no_number_by_more_than_a_sixteenth_or_the_last_step(shape, scale, seed):
+def test_rounding_to_fp8_changes_no_number_by_more_than_a_sixteenth_or_the_last_step(
+    shape, scale, seed
+):
     values = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * scale
     small, scales = to_fp8(values)
     assert small.dtype == FP8 and float(small.float().abs().max()) <= MOST_FP8
     least = scales * 2.0**-10  # half a step of the numbers nearest to zero
-    assert ((fp8_rounded(values) - values).abs() <= torch.maximum(values.abs() / 16, least) * 1.0001).all()
+    assert (
+        (fp8_rounded(values) - values).abs() <= torch.maximum(values.abs() / 16, least) * 1.0001
+    ).all()
 
 
 def test_zeros_and_what_is_hardly_more_stay_numbers():
@@ -75,7 +94,9 @@ def test_a_layer_in_fp8_is_the_plain_layer_on_rounded_numbers(name, dtype):
         close = 1e-5 if dtype == torch.float32 else 1e-2
         torch.testing.assert_close(made(inputs).float(), wanted, rtol=close, atol=close)
     torch.testing.assert_close(made.weight, twin.weight)
-    assert weights_bytes(made) == weight_bytes(layer.weight, "fp8") + (0 if layer.bias is None else 4 * len(layer.bias))
+    assert weights_bytes(made) == weight_bytes(layer.weight, "fp8") + (
+        0 if layer.bias is None else 4 * len(layer.bias)
+    )
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
@@ -86,18 +107,26 @@ def test_the_ways_of_older_and_newer_gpus_give_the_same_numbers(inputs, dtype, m
         exact = layer(given)
         monkeypatch.setattr(fp8, "answers_in", lambda device: dtype)
         monkeypatch.setitem(fp8.WIDTHS, "cpu", 16)
-        torch.testing.assert_close(layer(given), exact, rtol=1e-2 if dtype else 1e-5, atol=1e-2 if dtype else 1e-5)
+        torch.testing.assert_close(
+            layer(given), exact, rtol=1e-2 if dtype else 1e-5, atol=1e-2 if dtype else 1e-5
+        )
 
 
 def test_a_gpu_of_the_capability_it_takes_is_needed(monkeypatch):
     device = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
-    assert fp8.device_obstacle(device) == "fp8 needs a GPU of CUDA capability 8.9 or newer, and this one has 8.0"
+    assert (
+        fp8.device_obstacle(device)
+        == "fp8 needs a GPU of CUDA capability 8.9 or newer, and this one has 8.0"
+    )
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     assert fp8.device_obstacle(device) is None
     assert "the layer is on meta" in str(fp8.device_obstacle(torch.device("meta")))
     monkeypatch.setattr(fp8, "_cpu_has_product", lambda: False)
-    with pytest.raises(StepError, match=r"none of the chosen layers can be in fp8.*fp8 needs a GPU of CUDA capability"):
+    with pytest.raises(
+        StepError,
+        match=r"none of the chosen layers can be in fp8.*fp8 needs a GPU of CUDA capability",
+    ):
         chosen(Workload(nn.Sequential(nn.Linear(2, 2)), torch.randn(1, 2)), default="fp8")
 
 
@@ -105,8 +134,12 @@ def test_what_is_no_linear_layer_stays_or_is_an_error_by_name():
     work = Workload(Small(), images())
     variant = chosen(work, default="fp8")
     assert type(variant.module.conv) is nn.Conv2d and isinstance(variant.module.head, fp8.Fp8Linear)
-    assert any("layer 'conv' stays as it is: fp8 is for linear layers" in note for note in variant.notes)
-    with pytest.raises(StepError, match=r"layer 'conv' \(Conv2d\) cannot be in fp8: fp8 is for linear layers"):
+    assert any(
+        "layer 'conv' stays as it is: fp8 is for linear layers" in note for note in variant.notes
+    )
+    with pytest.raises(
+        StepError, match=r"layer 'conv' \(Conv2d\) cannot be in fp8: fp8 is for linear layers"
+    ):
         chosen(work, layers={"conv": "fp8"})
     assert obstacle(nn.Conv2d(4, 4, 1, stride=2), "fp8") and obstacle(nn.Embedding(3, 3), "fp8")
     assert obstacle(nn.Conv2d(4, 4, 1, groups=2), "fp8")
@@ -117,14 +150,24 @@ def mlp() -> Workload:
     norm = nn.BatchNorm2d(8)
     norm.running_var.uniform_(0.5, 2)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 1, bias=False), norm, nn.ReLU(), nn.Flatten(), nn.Linear(32, 9), nn.GELU(), nn.Linear(9, 4)
+        nn.Conv2d(3, 8, 1, bias=False),
+        norm,
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(32, 9),
+        nn.GELU(),
+        nn.Linear(9, 4),
     )
     return Workload(model.eval(), torch.randn(6, 3, 2, 2))
 
 
 def test_one_layer_at_a_time_as_a_click_does_and_back():
     work = mlp()
-    recipe = Recipe().with_step({"precision": {"layers": {"4": "fp8"}}}).with_step({"precision": {"layers": {"6": "int8"}}})
+    recipe = (
+        Recipe()
+        .with_step({"precision": {"layers": {"4": "fp8"}}})
+        .with_step({"precision": {"layers": {"6": "int8"}}})
+    )
     variant = lab.apply(work, recipe)
     assert [variant.module[place].format for place in (4, 6)] == ["fp8", "int8"]
     assert 0 < error(variant.model(work.inputs.args[0]), work.output()) < 0.1
@@ -142,7 +185,10 @@ def test_a_batch_norm_behind_a_point_is_folded_and_all_of_it_runs_in_16_bits_too
         variant = chosen(work, **options)
         assert type(variant.module[1]) is nn.Identity
         assert 0 < error(variant.model(work.inputs.args[0]), work.output()) < 0.1
-        assert variant.module[4].values.dtype == torch.uint8 and variant.module[4].scales.dtype == torch.float32
+        assert (
+            variant.module[4].values.dtype == torch.uint8
+            and variant.module[4].scales.dtype == torch.float32
+        )
 
 
 def test_a_model_in_fp8_is_copied_saved_counted_and_put_in_place_again(tmp_path):
@@ -156,14 +202,19 @@ def test_a_model_in_fp8_is_copied_saved_counted_and_put_in_place_again(tmp_path)
         save_weights(variant.module, tmp_path / "weights.safetensors")
         load_weights(fresh, tmp_path / "weights.safetensors")
         assert torch.equal(fresh(inputs), variant.model(inputs))
-    row, plain = lab.compare(work, fp8=variant, rounds=1)["fp8"], lab.compare(work, folded=Recipe(["fold"]), rounds=1)["folded"]
+    row, plain = (
+        lab.compare(work, fp8=variant, rounds=1)["fp8"],
+        lab.compare(work, folded=Recipe(["fold"]), rounds=1)["folded"],
+    )
     assert row.parameters == plain.parameters and row.flops == pytest.approx(plain.flops)
     assert row.size_bytes < plain.size_bytes * 0.5
 
 
 def test_an_engine_that_cannot_says_so():
     with pytest.raises(StepError, match="fp8 cannot be exported"):
-        lab.apply(mlp(), Recipe([{"precision": {"default": "fp8"}}, {"backend": {"name": "onnxruntime"}}]))
+        lab.apply(
+            mlp(), Recipe([{"precision": {"default": "fp8"}}, {"backend": {"name": "onnxruntime"}}])
+        )
 
 
 def test_a_sensitivity_predicts_fp8_as_it_runs():

@@ -1,4 +1,6 @@
-"""Linear layers in int4 by torch's packed operator: its numbers, when it is used, and what stays exact."""
+"""Linear layers in int4 by torch's packed operator: its numbers, when it is used, and what stays
+exact.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def multiplies_integers(layer: nn.Module, given: Tensor) -> bool:
 
 
 def in_double(layer: nn.Module, given: Tensor) -> Tensor:
-    """What the operator is to give but for the rounding of its answer: its inputs and scales in bf16, everything else exact."""
+    """What the operator is to give but for the rounding of its answer: its inputs and scales in
+    bf16, everything else exact.
+    """
     is_turned = not isinstance(layer, nn.Linear)
     numbers = quantize(layer.weight.t() if is_turned else layer.weight, 4)
     weight = type(numbers)(numbers.values, numbers.scales.bfloat16().double(), 0).dequantized()
@@ -70,9 +74,14 @@ def error(one: Tensor, other: Tensor) -> float:
 
 
 SHAPES = {
-    "whole groups": (64, 96), "outputs filled up": (20, 64), "inputs filled up": (32, 100), "one of each": (5, 33),
-    "less than a group": (16, 7), "many classes": (1000, 128), "one answer": (1, 32),
-}  # fmt: skip
+    "whole groups": (64, 96),
+    "outputs filled up": (20, 64),
+    "inputs filled up": (32, 100),
+    "one of each": (5, 33),
+    "less than a group": (16, 7),
+    "many classes": (1000, 128),
+    "one answer": (1, 32),
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -85,7 +94,9 @@ def test_few_rows_are_multiplied_by_the_integers_that_the_weight_is(name, dtype)
         assert multiplies_integers(made, given)
         answer = made(given)
         assert answer.dtype == dtype and answer.shape == (2, 3, outputs)
-        assert error(answer, in_double(layer, given)) < 2.0**-8, "the answer is rounded to bf16, and nothing else happens to it"
+        assert error(answer, in_double(layer, given)) < 2.0**-8, (
+            "the answer is rounded to bf16, and nothing else happens to it"
+        )
         assert error(answer, given.double() @ made.weight.double().t()) < 6e-3
 
 
@@ -93,14 +104,20 @@ def test_the_linear_layer_of_gpt2_and_one_with_a_bias_are_packed_too():
     turned, plain = Conv1D(48, 64), nn.Linear(64, 48)
     given = torch.randn(3, 64)
     with torch.no_grad():
-        for layer, wanted in ((turned, in_double(turned, given) + turned.bias), (plain, in_double(plain, given) + plain.bias)):
+        for layer, wanted in (
+            (turned, in_double(turned, given) + turned.bias),
+            (plain, in_double(plain, given) + plain.bias),
+        ):
             made = quantized_layer(layer, "int4-weights")
             assert multiplies_integers(made, given)
             assert error(made(given), wanted) < 2.0**-8
 
 
 def test_rows_that_lie_apart_in_memory_are_read_rightly():
-    made, given = quantized_layer(nn.Linear(64, 32), "int4-weights"), torch.randn(64, 4, dtype=torch.bfloat16).t()
+    made, given = (
+        quantized_layer(nn.Linear(64, 32), "int4-weights"),
+        torch.randn(64, 4, dtype=torch.bfloat16).t(),
+    )
     with torch.no_grad():
         assert torch.equal(made(given), made(given.contiguous()))
 
@@ -115,7 +132,9 @@ def test_many_rows_convolutions_and_exact_numbers_keep_weights_of_the_dtype_that
         assert not multiplies_integers(linear, torch.randn(1, 64, dtype=torch.float64))
         assert not multiplies_integers(convolution, image)
         many = torch.randn(MOST + 1, 64)
-        assert torch.equal(linear(many), F.linear(many, linear.weight, linear.bias)), "no rounding but that of the weights"
+        assert torch.equal(linear(many), F.linear(many, linear.weight, linear.bias)), (
+            "no rounding but that of the weights"
+        )
 
 
 @pytest.mark.parametrize("name", ["int4-weights", "int8-weights"])
@@ -136,11 +155,15 @@ def test_what_was_packed_is_packed_anew_when_the_integers_change():
         one.load_state_dict(other.state_dict())
         assert torch.equal(one(given), wanted) and not torch.equal(before, wanted)
         assert torch.equal(copy.deepcopy(one)(given), wanted)
-        assert torch.equal(one.to(torch.bfloat16)(given), wanted), "integers and scales stay as they are"
+        assert torch.equal(one.to(torch.bfloat16)(given), wanted), (
+            "integers and scales stay as they are"
+        )
 
 
 def small() -> Workload:
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 64), nn.GELU(), nn.Linear(64, 10))
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 64), nn.GELU(), nn.Linear(64, 10)
+    )
     images = torch.randn(4, 3, 8, 8)
     return Workload(model, images, train=[(images, torch.randn(4, 10))] * 2)
 
@@ -177,8 +200,9 @@ def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf1
     packed, made = variant.notes
     assert packed.startswith("2 layers ('2', '4') in int4: multiplied as packed integers in bf16")
     assert f"at most {MOST} rows" in packed
-    assert (
-        made == "1 layer ('0') in int4: weights made at each call, since torch has no packed operator for layers of kind Conv2d"
+    assert made == (
+        "1 layer ('0') in int4: weights made at each call, since torch has no packed operator "
+        "for layers of kind Conv2d"
     )
     moved = float(packed.rsplit(" ", 1)[1])
     exact = copy.deepcopy(variant.module)
@@ -187,7 +211,10 @@ def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf1
             layer.few_rows = 0
     with torch.no_grad():
         images = variant.work.inputs.args[0]
-        assert moved == pytest.approx(error(variant.module(images), exact(images)), rel=0.1) and 1e-4 < moved < 1e-2
+        assert (
+            moved == pytest.approx(error(variant.module(images), exact(images)), rel=0.1)
+            and 1e-4 < moved < 1e-2
+        )
     assert variant.reports[-1].relative_error > 5 * moved, "rounding to four bits is what counts"
 
 

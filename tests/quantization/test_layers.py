@@ -1,4 +1,6 @@
-"""Layers in whole numbers: the arithmetic, the values that stay in int8 between them, and the format a click gives them."""
+"""Layers in whole numbers: the arithmetic, the values that stay in int8 between them, and the
+format a click gives them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from paifuser_lab.errors import StepError
 from paifuser_lab.formats import Range, format_of, quantize, rounded, weight_bytes
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_bytes
-from paifuser_lab.quantization import Int8Tensor, Outlet, calibrate, counting, outlets, quantized_layer
+from paifuser_lab.quantization import (
+    Int8Tensor,
+    Outlet,
+    calibrate,
+    counting,
+    outlets,
+    quantized_layer,
+)
 from paifuser_lab.quantization.layers import int_mm
 from tests.support.models import Tied, ids
 
@@ -62,7 +71,11 @@ def block(relu: nn.Module | None = None) -> Workload:
     return work
 
 
-@given(bits=st.integers(2, 8), channel=st.integers(0, 1), shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64), (8, 32, 1)]))
+@given(
+    bits=st.integers(2, 8),
+    channel=st.integers(0, 1),
+    shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64), (8, 32, 1)]),
+)
 @settings(max_examples=30, deadline=None)
 def test_rounding_changes_no_number_by_more_than_half_a_step(bits, channel, shape):
     weight = torch.randn(shape)
@@ -70,7 +83,12 @@ def test_rounding_changes_no_number_by_more_than_half_a_step(bits, channel, shap
     steps = made.scales.amax(dim=1)
     bound = steps.reshape([-1 if place == channel else 1 for place in range(len(shape))]) / 2
     assert ((made.dequantized() - weight).abs() <= bound * 1.0001).all()
-    assert torch.equal(rounded(made.dequantized(), f"int{bits}-weights", channel=channel), made.dequantized()) or bits == 2
+    assert (
+        torch.equal(
+            rounded(made.dequantized(), f"int{bits}-weights", channel=channel), made.dequantized()
+        )
+        or bits == 2
+    )
 
 
 def test_zero_is_always_a_step_and_a_constant_has_one_too():
@@ -82,7 +100,9 @@ def test_zero_is_always_a_step_and_a_constant_has_one_too():
 
 def test_formats_are_known_by_name_and_take_what_they_say():
     weight = torch.randn(16, 64)
-    assert format_of("int3-weights").weight_bits == 3 and not format_of("int3-weights").rounds_inputs
+    assert (
+        format_of("int3-weights").weight_bits == 3 and not format_of("int3-weights").rounds_inputs
+    )
     assert weight_bytes(weight, "int8") == 16 * 64 + 4 * 16
     assert weight_bytes(weight, "int4-weights") == 16 * 32 + 4 * 16 * 2
     with pytest.raises(ValueError, match="'int9' is no number format; there are fp32"):
@@ -114,7 +134,11 @@ def test_an_int8_layer_is_the_plain_layer_on_rounded_numbers(name):
 
 
 @given(
-    rows=st.integers(1, 40), inputs=st.integers(1, 70), outputs=st.integers(1, 20), low=st.floats(-3, 0), high=st.floats(0.1, 4)
+    rows=st.integers(1, 40),
+    inputs=st.integers(1, 70),
+    outputs=st.integers(1, 20),
+    low=st.floats(-3, 0),
+    high=st.floats(0.1, 4),
 )
 @settings(max_examples=25, deadline=None)
 def test_the_product_that_a_gpu_has_gives_the_same_numbers(rows, inputs, outputs, low, high):
@@ -156,7 +180,9 @@ def test_values_stay_in_int8_through_relu_and_pooling_and_the_answer_is_the_same
     variant = chosen(work, default="int8")
     with torch.no_grad(), counting() as conversions:
         stayed = variant.model(work.inputs.args[0])
-    assert conversions == {"to int8": 3}, "the images, the pooled values, which the sum reads too, and the mean"
+    assert conversions == {"to int8": 3}, (
+        "the images, the pooled values, which the sum reads too, and the mean"
+    )
     alone = copy.deepcopy(variant.module)
     for layer in (alone.stem, alone.one, alone.two, alone.head):
         layer.outlet = Outlet()
@@ -166,7 +192,9 @@ def test_values_stay_in_int8_through_relu_and_pooling_and_the_answer_is_the_same
     assert error(stayed, work.output()) < 0.05
 
 
-@pytest.mark.parametrize("relu", [nn.ReLU(), nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh(-1, 2), nn.GELU()])
+@pytest.mark.parametrize(
+    "relu", [nn.ReLU(), nn.ReLU6(), nn.ReLU6(inplace=True), nn.Hardtanh(-1, 2), nn.GELU()]
+)
 def test_whatever_follows_an_int8_layer_its_answer_is_right(relu):
     work = block(relu)
     assert error(chosen(work, default="int8").model(work.inputs.args[0]), work.output()) < 0.08
@@ -178,13 +206,26 @@ STEPS = Int8Tensor(torch.randint(0, 255, (2, 4, 6, 6), dtype=torch.uint8), Range
 @pytest.mark.parametrize(
     "change",
     [
-        F.relu, lambda one: F.relu(one, inplace=True), F.relu6, lambda one: F.hardtanh(one, -0.5, 0.5), lambda one: F.hardtanh(one, 0.5, 1),
-        lambda one: F.max_pool2d(one, 3, 2, 1), lambda one: one + one, lambda one: one.flatten(1), lambda one: one.permute(0, 2, 3, 1),
-        lambda one: torch.cat([one, one], 1), lambda one: one.mean((2, 3)), lambda one: one[:, 1:3], lambda one: one.add_(1),
-        lambda one: one.clone().mul_(2), lambda one: F.gelu(one), lambda one: one.to(torch.bfloat16), lambda one: one.reshape(2, -1),
+        F.relu,
+        lambda one: F.relu(one, inplace=True),
+        F.relu6,
+        lambda one: F.hardtanh(one, -0.5, 0.5),
+        lambda one: F.hardtanh(one, 0.5, 1),
+        lambda one: F.max_pool2d(one, 3, 2, 1),
+        lambda one: one + one,
+        lambda one: one.flatten(1),
+        lambda one: one.permute(0, 2, 3, 1),
+        lambda one: torch.cat([one, one], 1),
+        lambda one: one.mean((2, 3)),
+        lambda one: one[:, 1:3],
+        lambda one: one.add_(1),
+        lambda one: one.clone().mul_(2),
+        lambda one: F.gelu(one),
+        lambda one: one.to(torch.bfloat16),
+        lambda one: one.reshape(2, -1),
         lambda one: F.relu(one).add_(1),
     ],
-)  # fmt: skip
+)
 def test_an_int8_tensor_is_a_tensor_of_numbers_like_any_other(change):
     one = Int8Tensor(STEPS.steps.clone(), STEPS.span)
     plain = one.numbers()
@@ -280,19 +321,27 @@ def test_a_layer_does_not_hand_on_to_readers_that_want_different_spans():
 
 def test_a_nan_in_the_data_names_the_layer_that_is_given_it():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    work = Workload(model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))])
+    work = Workload(
+        model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
+    )
     with pytest.raises(StepError, match=r"layer '0' \(Linear\) is given a NaN"):
         chosen(work, default="int8")
 
 
 def test_a_layer_that_cannot_is_an_error_by_name_and_left_alone_by_pattern():
     work = Workload(
-        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.Conv2d(4, 4, 3)), torch.randn(1, 3, 8, 8)
+        nn.Sequential(nn.Conv2d(3, 4, 3, padding=1, padding_mode="reflect"), nn.Conv2d(4, 4, 3)),
+        torch.randn(1, 3, 8, 8),
     )
-    with pytest.raises(StepError, match=r"layer '0' \(Conv2d\) cannot be in int8: it pads otherwise"):
+    with pytest.raises(
+        StepError, match=r"layer '0' \(Conv2d\) cannot be in int8: it pads otherwise"
+    ):
         chosen(work, layers={"0": "int8"})
     variant = chosen(work, layers={"*": "int8"})
-    assert type(variant.module[0]) is nn.Conv2d and type(variant.module[1]).__name__ == "Int8Convolution"
+    assert (
+        type(variant.module[0]) is nn.Conv2d
+        and type(variant.module[1]).__name__ == "Int8Convolution"
+    )
     assert any("layer '0' stays as it is" in note for note in variant.notes)
     with pytest.raises(StepError, match="none of the chosen layers can be in int8"):
         chosen(Workload(nn.Sequential(nn.LayerNorm(4)), torch.randn(2, 4)), default="int8")
@@ -301,7 +350,9 @@ def test_a_layer_that_cannot_is_an_error_by_name_and_left_alone_by_pattern():
 def test_a_weight_that_another_layer_reads_is_left_alone():
     attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     with pytest.raises(StepError, match="never called"):
-        chosen(Workload(attention, torch.randn(2, 3, 8)), layers={"self_attn.out_proj": "int8-weights"})
+        chosen(
+            Workload(attention, torch.randn(2, 3, 8)), layers={"self_attn.out_proj": "int8-weights"}
+        )
 
 
 def test_tied_weights_are_not_untied_in_silence():
@@ -325,7 +376,9 @@ def test_one_layer_at_a_time_as_a_click_does_and_back():
         .with_step({"precision": {"layers": {"two": "int4-weights"}}})
     )
     variant = lab.apply(work, recipe)
-    assert [type(variant.module.get_submodule(name)).__name__ for name in ("stem", "one", "two")] == [
+    assert [
+        type(variant.module.get_submodule(name)).__name__ for name in ("stem", "one", "two")
+    ] == [
         "Conv2d",
         "Int8Convolution",
         "WeightsOnly",
@@ -337,7 +390,10 @@ def test_one_layer_at_a_time_as_a_click_does_and_back():
 def test_int8_layers_live_in_a_model_of_16_bits():
     work = block()
     variant = chosen(work, default="bf16", layers={"one": "int8"})
-    assert variant.module.one.scales.dtype == torch.float32 and variant.module.two.weight.dtype == torch.bfloat16
+    assert (
+        variant.module.one.scales.dtype == torch.float32
+        and variant.module.two.weight.dtype == torch.bfloat16
+    )
     assert error(variant.model(work.inputs.args[0]), work.output()) < 0.05
 
 

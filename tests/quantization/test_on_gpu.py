@@ -1,4 +1,6 @@
-"""Int8 layers by the CUDA kernels: the same numbers as oneDNN's, in steps and out of them; on a CPU by torch or in the emulator."""
+"""Int8 layers by the CUDA kernels: the same numbers as oneDNN's, in steps and out of them; on a CPU
+by torch or in the emulator.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ LAYERS = {
     "linear": (lambda: nn.Linear(32, 48), (3, 5, 32)),
     "pointwise": (lambda: nn.Conv2d(16, 32, 1), (2, 16, 5, 7)),
     "depthwise": (lambda: nn.Conv2d(32, 32, 3, padding=1, groups=32), (1, 32, 9, 7)),
-    "depthwise, stride 2": (lambda: nn.Conv2d(16, 16, 5, 2, padding="valid", groups=16, bias=False), (1, 16, 9, 12)),
+    "depthwise, stride 2": (
+        lambda: nn.Conv2d(16, 16, 5, 2, padding="valid", groups=16, bias=False),
+        (1, 16, 9, 12),
+    ),
     "one image": (lambda: nn.Conv2d(16, 16, 7, padding="same", groups=16), (16, 9, 9)),
 }
 
@@ -63,7 +68,9 @@ def test_steps_are_those_of_onednn(name, clamp, monkeypatch):
     expected, found = both(made, given, monkeypatch)
     assert isinstance(found, Int8Tensor) and found.span == made.outlet.span
     apart = (expected.steps.int() - found.steps.int()).abs()
-    assert apart.max() <= 1 and (apart > 0).double().mean() < 0.005, "midway between two steps either is right"
+    assert apart.max() <= 1 and (apart > 0).double().mean() < 0.005, (
+        "midway between two steps either is right"
+    )
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -86,7 +93,13 @@ def test_a_clamp_that_no_kernel_has_is_left_to_the_model(gpu):
 def test_the_kernels_themselves_compute_a_quantized_model(gpu):
     torch.manual_seed(0)
     model = nn.Sequential(
-        *(nn.Conv2d(16, 32, 1), nn.ReLU6(), nn.Conv2d(32, 32, 3, padding=1, groups=32), nn.ReLU6(), nn.Conv2d(32, 16, 1)),
+        *(
+            nn.Conv2d(16, 32, 1),
+            nn.ReLU6(),
+            nn.Conv2d(32, 32, 3, padding=1, groups=32),
+            nn.ReLU6(),
+            nn.Conv2d(32, 16, 1),
+        ),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 16)),
     )
     work = Workload(model.eval(), torch.randn(2, 16, 9, 9))
@@ -128,7 +141,9 @@ def test_without_cupy_the_extra_is_named(monkeypatch):
     monkeypatch.setattr(on_gpu, "has_cupy", lambda: False)
     assert "paifuser-lab[gpu]" in on_gpu.obstacle(nn.Linear(16, 16))
     assert factory.obstacle(nn.Conv2d(16, 16, 1), "int8") is None
-    assert "by CUDA here, and it is on meta" in factory._int8_obstacle(nn.Conv2d(16, 16, 1, device="meta"))
+    assert "by CUDA here, and it is on meta" in factory._int8_obstacle(
+        nn.Conv2d(16, 16, 1, device="meta")
+    )
 
 
 def test_on_a_cpu_onednn_computes():

@@ -1,4 +1,6 @@
-"""Quantization-aware training: what is rounded, what learns, and that what was trained is what runs."""
+"""Quantization-aware training: what is rounded, what learns, and that what was trained is what
+runs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.formats import Range, most_steps, quantize, scales_of, with_scales
-from paifuser_lab.quantization import Calibration, Int8Layer, Outlet, QuantizedLayer, outlets, possible, saturates, seen
+from paifuser_lab.quantization import (
+    Calibration,
+    Int8Layer,
+    Outlet,
+    QuantizedLayer,
+    outlets,
+    possible,
+    saturates,
+    seen,
+)
 from paifuser_lab.quantization.conversion import from_steps, to_steps
 from paifuser_lab.quantization.qat import LearningInt8, prepare
 from paifuser_lab.quantization.qat.learned_ranges import LearnedRange, LearnedScales
@@ -25,7 +36,9 @@ from tests.support.models import enliven
 
 
 class Residual(nn.Module):
-    """Convolutions with batch-norms, one depthwise, a residual sum, a layer read by two others, and a head."""
+    """Convolutions with batch-norms, one depthwise, a residual sum, a layer read by two others, and
+    a head.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,14 +58,21 @@ class Residual(nn.Module):
 def small(batches: int = 4, **more: Any) -> Workload:
     """A task that can be learned: the sign of two means."""
     pictures = [torch.randn(8, 3, 12, 12) for _ in range(batches)]
-    data = [(one, (one[:, 0].mean((1, 2)) > 0).long() + (one[:, 1].mean((1, 2)) > 0).long()) for one in pictures]
+    data = [
+        (one, (one[:, 0].mean((1, 2)) > 0).long() + (one[:, 1].mean((1, 2)) > 0).long())
+        for one in pictures
+    ]
     return Workload(Residual(), pictures[0][:2], name="small", train=data, **more)
 
 
 def learning(work: Workload, name: str = "int8", **more: Any) -> Any:
     """A copy of the model with learning layers wherever there can be some."""
     model = copy.deepcopy(work.model).eval()
-    wanted = {layer: name for layer, part in model.named_modules() if layer and any(True for _ in part.parameters(recurse=False))}
+    wanted = {
+        layer: name
+        for layer, part in model.named_modules()
+        if layer and any(True for _ in part.parameters(recurse=False))
+    }
     return prepare(work, model, possible(work, model, wanted, ())[0], Calibration(), **more)
 
 
@@ -60,14 +80,21 @@ def stirred(learners: Any) -> Any:
     """Every parameter moved a little, as training would; ranges and scales too."""
     with torch.no_grad():
         for weight in learners.model.parameters():
-            weight.add_(0.05 * (weight.std() if weight.numel() > 1 and weight.std() > 0 else 1.0) * torch.randn_like(weight))
+            weight.add_(
+                0.05
+                * (weight.std() if weight.numel() > 1 and weight.std() > 0 else 1.0)
+                * torch.randn_like(weight)
+            )
     return learners
 
 
 def answer(work: Workload, model: nn.Module) -> Tensor:
     made = work.inputs.clone()(model)
     return next(
-        leaf for leaf in (made.values() if isinstance(made, dict) else made if isinstance(made, tuple) else [made])
+        leaf
+        for leaf in (
+            made.values() if isinstance(made, dict) else made if isinstance(made, tuple) else [made]
+        )
     ).detach()
 
 
@@ -86,7 +113,12 @@ def kinds(variant: lab.Variant) -> dict[str, Any]:
     """What each layer of whole numbers is, beside its numbers."""
     modules = variant.module.named_modules()
     return {
-        name: (type(one), one.format, getattr(one, "outlet", Outlet()).span is None, one.values.shape)
+        name: (
+            type(one),
+            one.format,
+            getattr(one, "outlet", Outlet()).span is None,
+            one.values.shape,
+        )
         for name, one in modules
         if isinstance(one, QuantizedLayer)
     }
@@ -96,11 +128,16 @@ def kinds(variant: lab.Variant) -> dict[str, Any]:
 
 
 @given(
-    bits=st.integers(2, 8), channel=st.integers(0, 1), shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64), (8, 32, 1)]),
-    stretch=st.floats(-1, 1), seed=st.integers(0, 99),
-)  # fmt: skip
+    bits=st.integers(2, 8),
+    channel=st.integers(0, 1),
+    shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64), (8, 32, 1)]),
+    stretch=st.floats(-1, 1),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=40, deadline=None)
-def test_a_weight_in_training_is_what_its_whole_numbers_stand_for_to_the_bit(bits, channel, shape, stretch, seed):
+def test_a_weight_in_training_is_what_its_whole_numbers_stand_for_to_the_bit(
+    bits, channel, shape, stretch, seed
+):
     torch.manual_seed(seed)
     weight = torch.randn(shape)
     scales = scales_of(weight, bits, channel=channel)
@@ -127,15 +164,22 @@ def test_a_value_between_layers_finds_its_step_again(low, high, seed):
 
 @given(zero=st.integers(0, 255), scale=st.floats(0.01, 0.2), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
-def test_gradients_to_a_range_are_those_of_the_straight_through_estimator_in_double(zero, scale, seed):
+def test_gradients_to_a_range_are_those_of_the_straight_through_estimator_in_double(
+    zero, scale, seed
+):
     torch.manual_seed(seed)
     span = Range(-zero * scale, (255 - zero) * scale)
-    steps = torch.randint(-80, 336, (4, 60)).double() + torch.empty(4, 60, dtype=torch.double).uniform_(-0.4, 0.4)
+    steps = torch.randint(-80, 336, (4, 60)).double() + torch.empty(
+        4, 60, dtype=torch.double
+    ).uniform_(-0.4, 0.4)
     given, weights = ((steps - zero) * scale).float().requires_grad_(), torch.randn(4, 60)
     powers = torch.zeros(2, requires_grad=True)
     torch.autograd.backward((rounded(given, powers, span) * weights).sum())
 
-    exact, ends = given.detach().double().requires_grad_(), torch.zeros(2, dtype=torch.double, requires_grad=True)
+    exact, ends = (
+        given.detach().double().requires_grad_(),
+        torch.zeros(2, dtype=torch.double, requires_grad=True),
+    )
     low, high = (ends.exp() * torch.tensor([span.low, span.high], dtype=torch.double)).unbind()
     step = (high - low) / 255
     place = (exact - low) / step
@@ -146,14 +190,24 @@ def test_gradients_to_a_range_are_those_of_the_straight_through_estimator_in_dou
     assert torch.allclose(plain, ends.grad, rtol=1e-4, atol=1e-4 * (span.high - span.low))
 
 
-@given(bits=st.sampled_from([3, 4, 8]), shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64)]), seed=st.integers(0, 99))
+@given(
+    bits=st.sampled_from([3, 4, 8]),
+    shape=st.sampled_from([(4, 6), (3, 5, 3, 3), (2, 64)]),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=30, deadline=None)
-def test_gradients_to_a_weight_and_its_scales_are_those_of_the_straight_through_estimator_in_double(bits, shape, seed):
+def test_gradients_to_a_weight_and_its_scales_are_those_of_the_straight_through_estimator_in_double(
+    bits, shape, seed
+):
     torch.manual_seed(seed)
     most, weights = most_steps(bits), torch.randn(shape)
     scales = (scales_of(weights, bits) * torch.empty(()).uniform_(0.5, 1.0)).requires_grad_()
-    steps = torch.randint(-most - 2, most + 3, shape).double() + torch.empty(shape, dtype=torch.double).uniform_(-0.4, 0.4)
-    spread = scales.detach().repeat_interleave(steps[0].numel() // scales.shape[1], dim=1).reshape(shape)
+    steps = torch.randint(-most - 2, most + 3, shape).double() + torch.empty(
+        shape, dtype=torch.double
+    ).uniform_(-0.4, 0.4)
+    spread = (
+        scales.detach().repeat_interleave(steps[0].numel() // scales.shape[1], dim=1).reshape(shape)
+    )
     weight = (steps * spread).float().requires_grad_()
     torch.autograd.backward((rounded_weight(weight, scales, bits, channel=0) * weights).sum())
 
@@ -166,7 +220,9 @@ def test_gradients_to_a_weight_and_its_scales_are_those_of_the_straight_through_
 
 
 def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double():
-    """Relu, the rounding for the next layer, the batch-norm in the weight: against the same written down plainly."""
+    """Relu, the rounding for the next layer, the batch-norm in the weight: against the same written
+    down plainly.
+    """
     layer, norm = nn.Conv2d(4, 6, 3, stride=2, padding=1), enliven(nn.BatchNorm2d(6))
     span, onward = LearnedRange(Range(-3, 3), learns=True), LearnedRange(Range(0, 4), learns=True)
     made = LearningInt8(layer, span, norm=norm, learns=True).eval()
@@ -174,18 +230,35 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     images, weights = torch.randn(2, 4, 9, 9, requires_grad=True), torch.randn(2, 6, 5, 5)
     torch.autograd.backward((made(images) * weights).sum())
 
-    exact = {name: value.detach().double().requires_grad_() for name, value in made.named_parameters()}
+    exact = {
+        name: value.detach().double().requires_grad_() for name, value in made.named_parameters()
+    }
     given = images.detach().double().requires_grad_()
     factor = exact["norm.weight"] / (norm.running_var.double() + norm.eps).sqrt()
     bias = (exact["bias"] - norm.running_mean.double()) * factor + exact["norm.bias"]
     spread = made.scales.start.double().reshape(-1, 1, 1, 1)
-    weight = exact["weight"] + (spread * (exact["weight"] / spread).round() - exact["weight"]).detach()
-    seen = given.clamp((-0.5 - span.span.zero) * span.span.scale, (255.5 - span.span.zero) * span.span.scale)
-    seen = seen + (from_steps(to_steps(images.detach(), span.span), span.span, torch.float64) - seen).detach()
-    answer = F.conv2d(seen, weight * factor.reshape(-1, 1, 1, 1), bias, 2, 1).relu().clamp(max=255.5 / 255 * 4)
+    weight = (
+        exact["weight"] + (spread * (exact["weight"] / spread).round() - exact["weight"]).detach()
+    )
+    seen = given.clamp(
+        (-0.5 - span.span.zero) * span.span.scale, (255.5 - span.span.zero) * span.span.scale
+    )
+    seen = (
+        seen
+        + (
+            from_steps(to_steps(images.detach(), span.span), span.span, torch.float64) - seen
+        ).detach()
+    )
+    answer = (
+        F.conv2d(seen, weight * factor.reshape(-1, 1, 1, 1), bias, 2, 1)
+        .relu()
+        .clamp(max=255.5 / 255 * 4)
+    )
     torch.autograd.backward((answer * weights.double()).sum())
     for name in ("weight", "bias", "norm.weight", "norm.bias"):
-        assert torch.allclose(made.get_parameter(name).grad.double(), exact[name].grad, rtol=1e-3, atol=1e-3), name
+        assert torch.allclose(
+            made.get_parameter(name).grad.double(), exact[name].grad, rtol=1e-3, atol=1e-3
+        ), name
     assert error(images.grad.double(), given.grad) < 1e-4
 
 
@@ -205,19 +278,29 @@ def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_that_is_too_w
 # What was trained is what runs
 
 
-@pytest.mark.parametrize("name", ["small", "resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "unet-tiny"])
+@pytest.mark.parametrize(
+    "name",
+    ["small", "resnet18-tiny", "mobilenetv2-tiny", "vit-s-tiny", "bert-base-tiny", "unet-tiny"],
+)
 def test_what_a_model_answers_in_training_is_what_the_live_model_answers_to_the_bit(name):
     work = small() if name == "small" else lab.load(name)
     learners = stirred(learning(work))
     with torch.no_grad():
         trained = answer(work, learners.model)
     with_gradients = answer(work, learners.model)
-    numbers = {layer: (one.converted().values, one.converted().scales) for layer, one in learners.layers.items()}
+    numbers = {
+        layer: (one.converted().values, one.converted().scales)
+        for layer, one in learners.layers.items()
+    }
     learners.convert()
-    live = {layer: one for layer, one in learners.model.named_modules() if isinstance(one, Int8Layer)}
+    live = {
+        layer: one for layer, one in learners.model.named_modules() if isinstance(one, Int8Layer)
+    }
     assert live.keys() == learners.layers.keys()
     for layer, one in live.items():
-        assert torch.equal(one.values, numbers[layer][0]) and torch.equal(one.scales, numbers[layer][1])
+        assert torch.equal(one.values, numbers[layer][0]) and torch.equal(
+            one.scales, numbers[layer][1]
+        )
     with torch.no_grad():
         assert torch.equal(trained, answer(work, learners.model))
         assert torch.equal(with_gradients, trained)
@@ -247,7 +330,10 @@ def test_before_training_a_model_is_what_precision_makes_of_it():
     placed = lab.apply(work, Recipe([{"precision": {"default": "int8"}}]))
     with torch.no_grad():
         assert error(answer(work, learning(work).model), answer(work, placed.model)) < 0.01
-        bare = Workload(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), torch.randn(2, 3, 8, 8))
+        bare = Workload(
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)),
+            torch.randn(2, 3, 8, 8),
+        )
         placed = lab.apply(bare, Recipe([{"precision": {"default": "int8"}}]))
         assert torch.equal(answer(bare, learning(bare).model), answer(bare, placed.model))
 
@@ -292,7 +378,19 @@ def test_training_makes_up_for_four_bits():
     work = small(batches=8)
     plain = lab.apply(work, Recipe([{"precision": {"default": "int4-weights"}}]))
     trained = lab.apply(
-        work, Recipe([{"qat": {"default": "int4-weights", "epochs": 8, "learning_rate": 3e-3, "answers": "values"}}])
+        work,
+        Recipe(
+            [
+                {
+                    "qat": {
+                        "default": "int4-weights",
+                        "epochs": 8,
+                        "learning_rate": 3e-3,
+                        "answers": "values",
+                    }
+                }
+            ]
+        ),
     )
     assert gap(work, trained.model) < 0.7 * gap(work, plain.model)
 
@@ -319,10 +417,14 @@ def test_it_ends_in_the_layers_that_precision_makes():
     assert trained.notes[-1] == plain.notes[-1], "as many conversions"
 
 
-@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and what differs is refused")
+@pytest.mark.skipif(
+    saturates(), reason="without VNNI engines saturate, and what differs is refused"
+)
 def test_the_exported_file_holds_the_learned_roundings_and_gives_the_same_numbers():
     work = small()
-    steps: list[Any] = [{"qat": {"epochs": 1, "layers": {"head": "int4-weights", "one": "int8-weights"}}}]
+    steps: list[Any] = [
+        {"qat": {"epochs": 1, "layers": {"head": "int4-weights", "one": "int8-weights"}}}
+    ]
     live = lab.apply(work, Recipe(steps))
     exported = lab.apply(work, Recipe([*steps, {"backend": {"name": "onnxruntime", "threads": 1}}]))
     assert gap(work, live.model) > 1e-4, "something was rounded"
@@ -333,9 +435,14 @@ def test_the_exported_file_holds_the_learned_roundings_and_gives_the_same_number
 
 def test_a_saved_model_is_loaded_without_training(tmp_path, monkeypatch):
     work = small()
-    variant = lab.apply(work, Recipe([{"qat": {"epochs": 1, "default": "int8", "layers": {"head": "int4-weights"}}}]))
+    variant = lab.apply(
+        work,
+        Recipe([{"qat": {"epochs": 1, "default": "int8", "layers": {"head": "int4-weights"}}}]),
+    )
     variant.save(tmp_path / "kept")
-    monkeypatch.setattr("paifuser_lab.steps.training_step.train", lambda *args, **options: pytest.fail("it trained"))
+    monkeypatch.setattr(
+        "paifuser_lab.steps.training_step.train", lambda *args, **options: pytest.fail("it trained")
+    )
     again = lab.Variant.load(tmp_path / "kept", Workload(copy.deepcopy(work.model), work.inputs))
     assert kinds(again) == kinds(variant)
     with torch.no_grad():
@@ -360,14 +467,20 @@ def test_options_train_and_what_they_change_is_there(options):
         assert {name: one[1] for name, one in kinds(variant).items()} == {
             "stem": "int8", "one": "int8", "two": "int8", "deep": "int8-weights",
         }  # fmt: skip
-        assert not torch.equal(variant.module.head.weight, work.model.head.weight), "what stays in fp32 learns too"
+        assert not torch.equal(variant.module.head.weight, work.model.head.weight), (
+            "what stays in fp32 learns too"
+        )
 
 
 def test_ranges_are_learned_unless_that_is_switched_off():
     work = small()
     plain, learned, fixed = (
         lab.apply(work, Recipe([step])).module.stem.span
-        for step in ({"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}, {"qat": {"epochs": 1, "learn_steps": False}})
+        for step in (
+            {"precision": {"default": "int8"}},
+            {"qat": {"epochs": 1}},
+            {"qat": {"epochs": 1, "learn_steps": False}},
+        )
     )
     assert fixed == plain != learned
 
@@ -375,9 +488,14 @@ def test_ranges_are_learned_unless_that_is_switched_off():
 def test_labels_count_where_they_are_asked_to():
     work = small(loss=F.cross_entropy)
     options = {"epochs": 6, "learning_rate": 3e-3}
-    taught, labelled = (lab.apply(work, Recipe([{"qat": {**options, "hard": hard}}])).model for hard in (0.0, 1.0))
+    taught, labelled = (
+        lab.apply(work, Recipe([{"qat": {**options, "hard": hard}}])).model for hard in (0.0, 1.0)
+    )
     with torch.no_grad():
-        of_taught, of_labelled = (sum(float(work.loss(model(x), y)) for x, y in work.train) for model in (taught, labelled))
+        of_taught, of_labelled = (
+            sum(float(work.loss(model(x), y)) for x, y in work.train)
+            for model in (taught, labelled)
+        )
     assert of_labelled < of_taught and gap(work, taught) < gap(work, labelled)
 
 
@@ -391,13 +509,17 @@ def test_batch_norms_are_frozen_when_their_share_of_the_steps_is_done(monkeypatc
         return forward(layer, images)
 
     monkeypatch.setattr(LearningInt8, "forward", seen_forward)
-    lab.apply(small(), Recipe([{"qat": {"epochs": 2, "freeze_norms_after": 0.5, "answers": "values"}}]))
+    lab.apply(
+        small(), Recipe([{"qat": {"epochs": 2, "freeze_norms_after": 0.5, "answers": "values"}}])
+    )
     assert loose == [True] * 4 + [False] * 4
 
 
 def test_patterns_add_up_and_the_label_says_what_is_trained():
     recipe = Recipe([{"qat": {"layers": {"head": "fp32"}}}])
-    step = recipe.steps[0].joined(Recipe([{"qat": {"layers": {"one": "int4-weights"}, "epochs": 1}}]).steps[0])
+    step = recipe.steps[0].joined(
+        Recipe([{"qat": {"layers": {"one": "int4-weights"}, "epochs": 1}}]).steps[0]
+    )
     assert step.label == "qat int8 · head: fp32 · one: int4-weights · 1 epoch"
 
 
@@ -407,7 +529,11 @@ def test_patterns_add_up_and_the_label_says_what_is_trained():
         ([{"qat": {}}], {"train": None}, "nothing to learn from"),
         ([{"qat": {"hard": 0.5}}], {}, "hard: 0.5 asks for the workload's own loss"),
         ([{"qat": {"default": "fp32"}}], {}, "no layer is to be in whole numbers"),
-        ([{"qat": {"default": "fp32", "layers": {"relu": "int8"}}}], {}, "no layer is to be in whole numbers"),
+        (
+            [{"qat": {"default": "fp32", "layers": {"relu": "int8"}}}],
+            {},
+            "no layer is to be in whole numbers",
+        ),
         ([{"qat": {"layers": {"norm": "int8"}}}], {}, "layer 'norm' .* cannot be in int8"),
         ([{"precision": {"default": "int8"}}, {"qat": {}}], {}, "put 'qat' before precision"),
         ([{"precision": {"default": "bf16"}}, {"qat": {}}], {}, "small steps are lost"),

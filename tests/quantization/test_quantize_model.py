@@ -22,7 +22,10 @@ def test_a_model_is_quantized_in_one_line_and_left_as_it_was(labelled):
     before = weights_hash(model)
     data = [(part, torch.zeros(len(part))) if labelled else part for part in inputs.split(8)]
     variant = lab.quantize_model(model, iter(data), layers={"2": "int4-weights"})
-    assert [layer.format for layer in (variant.module[0], variant.module[2])] == ["int8", "int4-weights"]
+    assert [layer.format for layer in (variant.module[0], variant.module[2])] == [
+        "int8",
+        "int4-weights",
+    ]
     with torch.no_grad():
         assert (variant.model(inputs) - model(inputs)).norm() < 0.2 * model(inputs).norm()
     assert weights_hash(model) == before
@@ -33,12 +36,17 @@ def test_without_data_the_weights_alone_are_rounded_and_that_is_said():
     before = weights_hash(model)
     with pytest.warns(UserWarning, match="given no data: weights alone are rounded"):
         variant = lab.quantize_model(model)
-    assert [layer.format for layer in (variant.module[0], variant.module[2])] == ["int8-weights"] * 2
+    assert [layer.format for layer in (variant.module[0], variant.module[2])] == [
+        "int8-weights"
+    ] * 2
     with torch.no_grad():
         wanted = model(inputs)
         assert 0 < (variant.model(inputs) - wanted).norm() < 0.02 * wanted.norm()
     assert weights_hash(model) == before
-    assert any("no data" in note for note in variant.notes) and variant.reports[-1].relative_error is None
+    assert (
+        any("no data" in note for note in variant.notes)
+        and variant.reports[-1].relative_error is None
+    )
 
 
 def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
@@ -47,13 +55,19 @@ def test_what_was_quantized_without_data_is_saved_and_loaded(tmp_path):
         variant = lab.quantize_model(model, precision="int4-weights", layers={"2": "fp32"})
     loaded = lab.Variant.load(variant.save(tmp_path / "folder"), lab.Workload(model, inputs))
     assert type(loaded.module[2]) is nn.Linear and loaded.module[0].format == "int4-weights"
-    assert loaded.weights_hash == variant.weights_hash and torch.equal(loaded.model(inputs), variant.model(inputs))
+    assert loaded.weights_hash == variant.weights_hash and torch.equal(
+        loaded.model(inputs), variant.model(inputs)
+    )
 
 
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (net, {"precision": "int8"}, r"layer '0' \(Linear\) in int8 needs the range .* give data, or take int8-weights"),
+        (
+            net,
+            {"precision": "int8"},
+            r"layer '0' \(Linear\) in int8 needs the range .* give data, or take int8-weights",
+        ),
         (net, {"layers": {"2": "int8"}}, r"layer '2' \(Linear\) in int8 needs the range"),
         (lambda: nn.Linear(2, 2), {}, "the model is itself a Linear"),
         (nn.ReLU, {}, "no layer with weights"),

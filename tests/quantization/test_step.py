@@ -33,7 +33,11 @@ def nested() -> Workload:
 
 
 def formats(variant: lab.Variant) -> dict[str, torch.dtype]:
-    return {name.removesuffix(".weight"): one.dtype for name, one in variant.module.named_parameters() if name.endswith("weight")}
+    return {
+        name.removesuffix(".weight"): one.dtype
+        for name, one in variant.module.named_parameters()
+        if name.endswith("weight")
+    }
 
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
@@ -48,17 +52,37 @@ FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
         ({"layers": {"b.*": "bf16"}}, {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32}, 1),
         ({"layers": {"b.2": "bf16"}}, {"a": FP32, "b.0": FP32, "b.2": BF16, "c": FP32}, 1),
         ({"layers": {"*": "bf16"}}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": BF16}, 3),
-        ({"default": "bf16", "layers": {"c": "fp32"}}, {"a": BF16, "b.0": BF16, "b.2": BF16, "c": FP32}, 2),
-        ({"layers": {"b": "bf16", "b.0": "fp16"}}, {"a": FP32, "b.0": FP16, "b.2": BF16, "c": FP32}, 2),
-        ({"layers": {"b.0": "fp16", "b": "bf16"}}, {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32}, 1),
-        ({"default": "bf16", "layers": {"*": "fp32"}}, {"a": FP32, "b.0": FP32, "b.2": FP32, "c": FP32}, 4),
+        (
+            {"default": "bf16", "layers": {"c": "fp32"}},
+            {"a": BF16, "b.0": BF16, "b.2": BF16, "c": FP32},
+            2,
+        ),
+        (
+            {"layers": {"b": "bf16", "b.0": "fp16"}},
+            {"a": FP32, "b.0": FP16, "b.2": BF16, "c": FP32},
+            2,
+        ),
+        (
+            {"layers": {"b.0": "fp16", "b": "bf16"}},
+            {"a": FP32, "b.0": BF16, "b.2": BF16, "c": FP32},
+            1,
+        ),
+        (
+            {"default": "bf16", "layers": {"*": "fp32"}},
+            {"a": FP32, "b.0": FP32, "b.2": FP32, "c": FP32},
+            4,
+        ),
     ],
 )
-def test_patterns_choose_and_later_ones_win(options: dict[str, Any], expected: dict[str, torch.dtype], doors: int) -> None:
+def test_patterns_choose_and_later_ones_win(
+    options: dict[str, Any], expected: dict[str, torch.dtype], doors: int
+) -> None:
     work = nested()
     variant = chosen(work, **options)
     assert formats(variant) == expected
-    assert sum(len(one._forward_hooks) for one in variant.module.modules()) == doors, "one door a region, none inside"
+    assert sum(len(one._forward_hooks) for one in variant.module.modules()) == doors, (
+        "one door a region, none inside"
+    )
     assert variant.model(torch.randn(2, 4)).dtype == FP32
     assert variant.reports[0].relative_error < 0.02
     assert variant.reports[0].relative_error > 0 or set(expected.values()) == {FP32}
@@ -68,7 +92,9 @@ def test_a_model_in_bf16_computes_in_bf16() -> None:
     seen: list[torch.dtype] = []
     work = nested()
     variant = chosen(work, default="bf16")
-    variant.module.b[1].register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    variant.module.b[1].register_forward_hook(
+        lambda module, args, output: seen.append(output.dtype)
+    )
     variant.model(torch.randn(2, 4))
     assert seen == [BF16]
 
@@ -92,7 +118,12 @@ def test_a_pattern_that_matches_nothing_names_the_nearest(pattern: str, message:
 def test_answers_keep_their_structure_and_types() -> None:
     work = Workload(Mapped(), {"ids": ids(), "mask": torch.ones(2, 5), "scale": 2.0})
     wanted, got = work.output(), chosen(work, default="bf16").model(**work.inputs.kwargs)
-    assert got.keys() == wanted.keys() and got["kind"] == "mapped" and got["count"] == 3 and got["states"][1] is None
+    assert (
+        got.keys() == wanted.keys()
+        and got["kind"] == "mapped"
+        and got["count"] == 3
+        and got["states"][1] is None
+    )
     assert got["logits"].dtype == FP32 and got["states"][0].dtype == FP32
     torch.testing.assert_close(got["logits"], wanted["logits"], rtol=0.1, atol=0.1)
 
@@ -131,13 +162,18 @@ def test_a_changed_model_can_be_copied_and_the_copy_has_doors_of_its_own() -> No
 
 def test_steps_of_precision_add_up() -> None:
     work = nested()
-    variant = lab.apply(work, Recipe([{"precision": {"default": "bf16"}}, {"precision": {"layers": {"a": "fp32"}}}]))
+    variant = lab.apply(
+        work, Recipe([{"precision": {"default": "bf16"}}, {"precision": {"layers": {"a": "fp32"}}}])
+    )
     assert formats(variant)["a"] == FP32 and formats(variant)["c"] == BF16
     assert variant.model(torch.randn(2, 4)).dtype == FP32
 
 
 def test_weights_in_another_format_are_refused_by_name() -> None:
-    with pytest.raises(PaifuserError, match=r"weights are torch\.float64; the step converts between fp32, bf16, fp16"):
+    with pytest.raises(
+        PaifuserError,
+        match=r"weights are torch\.float64; the step converts between fp32, bf16, fp16",
+    ):
         chosen(Workload(nn.Linear(2, 2).double(), torch.ones(1, 2).double()), default="bf16")
 
 
@@ -145,14 +181,20 @@ def test_an_answer_that_overflows_is_refused() -> None:
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, 1e5)
     with pytest.raises(PaifuserError, match="its answer holds a NaN"):
-        chosen(Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])), default="fp16")
+        chosen(
+            Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])),
+            default="fp16",
+        )
 
 
 def test_an_answer_that_becomes_infinite_is_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 2, bias=False))
     model[0].weight.data = torch.tensor([[-1e4, 0.0], [0.0, 1e4]])
     work = Workload(model, torch.full((1, 2), 10.0))
-    with pytest.raises(PaifuserError, match="its answer holds an infinity where the baseline's has none; choose a wider"):
+    with pytest.raises(
+        PaifuserError,
+        match="its answer holds an infinity where the baseline's has none; choose a wider",
+    ):
         chosen(work, default="fp16")
     assert chosen(work, default="bf16").reports[-1].relative_error < 0.01
 
@@ -170,17 +212,25 @@ class Masking(nn.Module):
 
 def test_an_answer_that_is_infinite_where_the_models_own_is_is_taken() -> None:
     variant = chosen(Workload(Masking(), torch.randn(4, 4)), default="bf16")
-    assert torch.isinf(variant.model(torch.randn(4, 4))).sum() == 4 and 0 < variant.reports[-1].relative_error < 0.05
+    assert (
+        torch.isinf(variant.model(torch.randn(4, 4))).sum() == 4
+        and 0 < variant.reports[-1].relative_error < 0.05
+    )
 
 
 def test_an_infinity_of_the_other_sign_is_refused() -> None:
     answer = torch.tensor([1.0, -torch.inf])
     assert not_finite([answer], [answer.half()]) is None
     assert not_finite([answer], [-answer]) == "an infinity where the baseline's has none"
-    assert not_finite([answer, torch.arange(2)], [torch.tensor([1.0, torch.nan]), torch.arange(2)]) == "a NaN"
+    assert (
+        not_finite([answer, torch.arange(2)], [torch.tensor([1.0, torch.nan]), torch.arange(2)])
+        == "a NaN"
+    )
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", "bert-base-tiny", "vit-s-tiny", "swin-t-tiny", "unet-tiny"])
+@pytest.mark.parametrize(
+    "name", ["resnet18-tiny", "bert-base-tiny", "vit-s-tiny", "swin-t-tiny", "unet-tiny"]
+)
 def test_models_of_the_zoo_run_in_bf16(name: str) -> None:
     work = lab.load(name)
     report = chosen(work, default="bf16").reports[0]
@@ -213,7 +263,10 @@ def test_under_autocast_weights_stay_and_operators_choose(name: str, dtype: torc
     variant = chosen(work, layers={"1": name})
     x = work.inputs.args[0]
     assert [part.types[-1] for part in variant.module] == [FP32, dtype]
-    assert all(torch.equal(one, other) for one, other in zip(variant.module.parameters(), work.model.parameters(), strict=True))
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip(variant.module.parameters(), work.model.parameters(), strict=True)
+    )
     with torch.no_grad():
         first = work.model[0](x)
         with torch.autocast("cpu", dtype):
@@ -260,7 +313,9 @@ def test_autocast_is_undone_and_an_error_inside_leaves_it() -> None:
 def test_autocast_is_compiled_and_is_refused_by_exporters() -> None:
     work = nested()
     step: dict[str, Any] = {"precision": {"layers": {"b": "amp-bf16"}}}
-    with pytest.raises(PaifuserError, match="a part under autocast cannot be exported; choose bf16"):
+    with pytest.raises(
+        PaifuserError, match="a part under autocast cannot be exported; choose bf16"
+    ):
         lab.apply(work, Recipe([step, {"backend": {"name": "onnxruntime"}}]))
     compiled = lab.apply(work, Recipe([step, {"backend": {"name": "inductor"}}]))
     assert compiled.reports[-1].relative_error < 0.02
@@ -276,19 +331,35 @@ BARE = nn.Linear(4, 4)
 
 @pytest.mark.parametrize("name", ["int8", "fp8", "int8-weights", "int4-weights"])
 def test_a_model_that_is_itself_a_layer_says_how_to_round_it(name: str) -> None:
-    with pytest.raises(StepError, match=r"the model is itself a Linear, .*; wrap it: nn.Sequential\(model\)\.$"):
+    with pytest.raises(
+        StepError, match=r"the model is itself a Linear, .*; wrap it: nn.Sequential\(model\)\.$"
+    ):
         chosen(Workload(BARE, torch.randn(2, 4)), default=name)
-    assert any("in int8" in note for note in chosen(Workload(nn.Sequential(BARE), torch.randn(2, 4)), default="int8").notes)
+    assert any(
+        "in int8" in note
+        for note in chosen(Workload(nn.Sequential(BARE), torch.randn(2, 4)), default="int8").notes
+    )
 
 
 @pytest.mark.parametrize(
-    "again", [{"default": "int8"}, {"default": "int4-weights"}, {"layers": {"a": "int8"}}, {"layers": {"a": "fp32"}}]
+    "again",
+    [
+        {"default": "int8"},
+        {"default": "int4-weights"},
+        {"layers": {"a": "int8"}},
+        {"layers": {"a": "fp32"}},
+    ],
 )
 def test_what_is_rounded_is_not_rounded_again_in_silence(again: dict[str, Any]) -> None:
-    with pytest.raises(StepError, match=r"'a' is in int8 already, and is not rounded again; let one 'precision' say all of it"):
+    with pytest.raises(
+        StepError,
+        match=r"'a' is in int8 already, and is not rounded again; let one 'precision' say all of it",
+    ):
         lab.apply(nested(), Recipe([{"precision": {"default": "int8"}}, {"precision": again}]))
 
 
 def test_a_model_without_weights_has_nothing_to_round() -> None:
-    with pytest.raises(StepError, match="it has no layer with weights that could be rounded; leave the step out"):
+    with pytest.raises(
+        StepError, match="it has no layer with weights that could be rounded; leave the step out"
+    ):
         chosen(Workload(nn.Sequential(nn.ReLU()), torch.randn(2, 4)), default="int8")

@@ -1,4 +1,6 @@
-"""Sums and concatenations in int8: which are, that a file holds them so, and that live and exported models agree."""
+"""Sums and concatenations in int8: which are, that a file holds them so, and that live and exported
+models agree.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.converter import export_onnx
 from paifuser_lab.formats import Range
-from paifuser_lab.quantization import Int8Tensor, calibrate, norms_of, place_again, remembered_of, saturates, seen
+from paifuser_lab.quantization import (
+    Int8Tensor,
+    calibrate,
+    norms_of,
+    place_again,
+    remembered_of,
+    saturates,
+    seen,
+)
 from paifuser_lab.quantization.residuals import plan_sums, rounded_answers
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
@@ -30,10 +40,20 @@ INT8: dict[str, Any] = {"default": "int8", "sums": "int8"}
 class Branch(nn.Module):
     """A residual block, written in one of the ways in which people write them."""
 
-    def __init__(self, width: int, *, narrows: bool = False, writes: bool = False, relu: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        width: int,
+        *,
+        narrows: bool = False,
+        writes: bool = False,
+        relu: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         stride = 2 if narrows else 1
-        self.one, self.norm = nn.Conv2d(width, width, 3, stride, padding=1, bias=False), nn.BatchNorm2d(width)
+        self.one, self.norm = (
+            nn.Conv2d(width, width, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.two = nn.Conv2d(width, width, 3, padding=1)
         self.shortcut = nn.Conv2d(width, width, 1, stride) if narrows else nn.Identity()
         self.relu = relu or nn.ReLU()
@@ -54,7 +74,11 @@ class Residual(nn.Module):
         super().__init__()
         self.stem, self.relu = nn.Conv2d(3, width, 3, padding=1), nn.ReLU()
         self.pool = nn.MaxPool2d(2) if pools else nn.Identity()
-        self.blocks = nn.Sequential(Branch(width, **options), Branch(width, narrows=True, **options), Branch(width, **options))
+        self.blocks = nn.Sequential(
+            Branch(width, **options),
+            Branch(width, narrows=True, **options),
+            Branch(width, **options),
+        )
         self.head = nn.Linear(width, 5)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -99,9 +123,12 @@ def as_shown(model: nn.Module, images: Tensor, patch: pytest.MonkeyPatch) -> Ten
 
 
 @given(
-    writes=st.booleans(), pools=st.booleans(), how=st.sampled_from(["min-max", "percentile", "mse"]),
-    relu=st.sampled_from([nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.Identity(), nn.GELU()]), seed=st.integers(0, 99),
-)  # fmt: skip
+    writes=st.booleans(),
+    pools=st.booleans(),
+    how=st.sampled_from(["min-max", "percentile", "mse"]),
+    relu=st.sampled_from([nn.ReLU(), nn.ReLU(inplace=True), nn.ReLU6(), nn.Identity(), nn.GELU()]),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=12, deadline=None)
 def test_what_an_exporter_is_shown_is_what_runs_live(writes, pools, how, relu, seed):
     torch.manual_seed(seed)
@@ -116,18 +143,29 @@ def test_what_an_exporter_is_shown_is_what_runs_live(writes, pools, how, relu, s
 
 ENGINES = [
     "onnxruntime",
-    pytest.param("openvino", marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed")),
+    pytest.param(
+        "openvino",
+        marks=pytest.mark.skipif(not find_spec("openvino"), reason="openvino is not installed"),
+    ),
 ]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.skipif(saturates(), reason="without VNNI engines saturate, and what differs is refused")
-@pytest.mark.parametrize("make", [Joining, lambda: Residual(writes=True, relu=nn.ReLU(inplace=True))])
+@pytest.mark.skipif(
+    saturates(), reason="without VNNI engines saturate, and what differs is refused"
+)
+@pytest.mark.parametrize(
+    "make", [Joining, lambda: Residual(writes=True, relu=nn.ReLU(inplace=True))]
+)
 def test_an_engine_gives_the_numbers_of_the_live_model(engine, make):
     work = work_of(make())
-    last = {"layers": {"head": "fp32"}} if hasattr(work.model, "head") else {}  # which would round small differences away
+    last = (
+        {"layers": {"head": "fp32"}} if hasattr(work.model, "head") else {}
+    )  # which would round small differences away
     live, numbers = chosen(work, **last), chosen(work, sums="numbers", **last)
-    exported = lab.apply(work, Recipe([{"precision": INT8 | last}, {"backend": {"name": engine, "threads": 1}}]))
+    exported = lab.apply(
+        work, Recipe([{"precision": INT8 | last}, {"backend": {"name": engine, "threads": 1}}])
+    )
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         assert error(exported.model(images), live.model(images)) < SAME
@@ -144,7 +182,9 @@ def onnxruntime_kinds(model: nn.Module, work: Workload, folder: Path) -> Counter
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.optimized_model_filepath = str(folder / "optimized.onnx")
-    onnxruntime.InferenceSession(str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+    onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+    )
     return Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
 
 
@@ -153,7 +193,9 @@ def test_onnx_runtime_computes_convolutions_sums_and_linear_layers_on_whole_numb
     kinds = onnxruntime_kinds(chosen(work).module, work, tmp_path)
     assert kinds["QLinearConv"] == 8 and kinds["Conv"] + kinds["FusedConv"] == 0
     assert kinds["QLinearAdd"] == 2 and kinds["Add"] == 1, "the last sum is read as numbers"
-    assert kinds["QGemm"] + kinds["MatMulIntegerToFloat"] == 1 and kinds["QuantizeLinear"] == 2, "the images and the mean"
+    assert kinds["QGemm"] + kinds["MatMulIntegerToFloat"] == 1 and kinds["QuantizeLinear"] == 2, (
+        "the images and the mean"
+    )
     before = onnxruntime_kinds(chosen(work, sums="numbers").module, work, tmp_path)
     assert before["QLinearAdd"] == 0 and before["QLinearConv"] < 8
 
@@ -170,9 +212,15 @@ def test_openvino_keeps_bytes_between_convolutions(tmp_path):
     def handed_on(sums: str) -> Counter[str]:
         work = work_of(Residual(16))
         export_onnx(chosen(work, sums=sums).module, work.inputs.clone(), tmp_path / "model.onnx")
-        runtime = openvino.Core().compile_model(str(tmp_path / "model.onnx"), "CPU").get_runtime_model()
+        runtime = (
+            openvino.Core().compile_model(str(tmp_path / "model.onnx"), "CPU").get_runtime_model()
+        )
         told = [one.get_rt_info() for one in runtime.get_ordered_ops()]
-        return Counter(one["outputPrecisions"].astype(str) for one in told if one["layerType"].astype(str) == "Convolution")
+        return Counter(
+            one["outputPrecisions"].astype(str)
+            for one in told
+            if one["layerType"].astype(str) == "Convolution"
+        )
 
     assert handed_on("int8")["u8"] == 7, "all but the last, whose sum is read as numbers"
     assert handed_on("numbers")["u8"] < 6
@@ -234,7 +282,9 @@ def test_a_sum_goes_on_in_int8_live():
     work = work_of(Residual())
     model = chosen(work).module
     given: list[bool] = []
-    model.blocks[1].register_forward_pre_hook(lambda module, args: given.append(isinstance(args[0], Int8Tensor)))
+    model.blocks[1].register_forward_pre_hook(
+        lambda module, args: given.append(isinstance(args[0], Int8Tensor))
+    )
     with torch.no_grad():
         model(work.inputs.args[0])
     assert given == [True]
@@ -258,18 +308,27 @@ def test_the_same_is_put_in_place_again_without_data():
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         assert torch.equal(fresh(images), model(images))
-    assert torch.equal(as_shown(fresh, images, pytest.MonkeyPatch()), as_shown(model, images, pytest.MonkeyPatch()))
+    assert torch.equal(
+        as_shown(fresh, images, pytest.MonkeyPatch()), as_shown(model, images, pytest.MonkeyPatch())
+    )
 
 
 def test_a_bias_beside_weights_of_nearly_nothing_is_exported_whole_or_not_at_all(tmp_path):
     model = nn.Sequential(nn.Linear(4, 3))
     model[0].weight.data[1] = 1e-12
     work = Workload(model, torch.randn(5, 4))
-    variant = lab.apply(work, Recipe([{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]))
+    variant = lab.apply(
+        work,
+        Recipe(
+            [{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]
+        ),
+    )
     torch.testing.assert_close(variant.model(work.inputs.args[0]), work.output(), atol=0.05, rtol=0)
 
 
 def test_a_range_of_its_own_is_that_of_what_leaves_the_layer():
     plan = sums_of(Residual())
-    outlets = plan.outlets({taker: Range(0, 1) for taker in plan.takers}, {name: Range(-2, 3) for name in plan.unknown})
+    outlets = plan.outlets(
+        {taker: Range(0, 1) for taker in plan.takers}, {name: Range(-2, 3) for name in plan.unknown}
+    )
     assert outlets["blocks.0.two"].span == Range(-2, 3) and outlets["stem"].span == Range(0, 1)

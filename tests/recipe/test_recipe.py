@@ -17,11 +17,17 @@ from paifuser_lab.steps import step_names
 
 FORMATS = st.sampled_from(["fp32", "bf16", "fp16"])
 SENTENCES = (
-    st.none() | st.text(max_size=40) | st.sampled_from(["1e-3", "08", "no", "null", "~", "2001-01-01", "a: b # c", "'\"\n\t é"])
+    st.none()
+    | st.text(max_size=40)
+    | st.sampled_from(["1e-3", "08", "no", "null", "~", "2001-01-01", "a: b # c", "'\"\n\t é"])
 )
-PATTERNS = st.text(min_size=1, max_size=12) | st.sampled_from(["layer4.*", "*", "1e3", "true", "[ab].x"])
+PATTERNS = st.text(min_size=1, max_size=12) | st.sampled_from(
+    ["layer4.*", "*", "1e3", "true", "[ab].x"]
+)
 ENGINES = st.builds(
-    lambda name, threads, freeze: {"name": name} | threads | ({"freeze": True} if freeze and name == "inductor" else {}),
+    lambda name, threads, freeze: (
+        {"name": name} | threads | ({"freeze": True} if freeze and name == "inductor" else {})
+    ),
     st.sampled_from(["eager", "inductor", "onnxruntime", "openvino"]),
     st.just({}) | st.builds(lambda count: {"threads": count}, st.integers(1, 64)),
     st.booleans(),
@@ -30,24 +36,40 @@ CHANGES = st.one_of(
     st.just({"fold": {}}),
     st.just({"layout": {}}),
     st.builds(lambda default: {"precision": {"default": default}}, FORMATS),
-    st.builds(lambda layers: {"precision": {"layers": layers}}, st.dictionaries(PATTERNS, FORMATS, min_size=1, max_size=3)),
+    st.builds(
+        lambda layers: {"precision": {"layers": layers}},
+        st.dictionaries(PATTERNS, FORMATS, min_size=1, max_size=3),
+    ),
 )
 
 
 @st.composite
 def recipes(draw: Any) -> Recipe:
-    chosen = draw(st.lists(CHANGES, max_size=4)) + ([{"backend": draw(ENGINES)}] if draw(st.booleans()) else [])
+    chosen = draw(st.lists(CHANGES, max_size=4)) + (
+        [{"backend": draw(ENGINES)}] if draw(st.booleans()) else []
+    )
     told = [
-        {kind: options | ({"why": why} if (why := draw(SENTENCES)) else {})} for one in chosen for kind, options in one.items()
+        {kind: options | ({"why": why} if (why := draw(SENTENCES)) else {})}
+        for one in chosen
+        for kind, options in one.items()
     ]
-    return Recipe(told, workload=draw(st.none() | st.text(min_size=1, max_size=20) | st.sampled_from(["1e5", "yes", "012"])))
+    return Recipe(
+        told,
+        workload=draw(
+            st.none() | st.text(min_size=1, max_size=20) | st.sampled_from(["1e5", "yes", "012"])
+        ),
+    )
 
 
 @settings(max_examples=150, deadline=None)
 @given(recipes())
 def test_a_recipe_written_as_yaml_is_the_same_recipe_when_read(recipe: Recipe) -> None:
     again = Recipe.from_text(recipe.to_text())
-    assert (again.steps, again.workload, again.digest) == (recipe.steps, recipe.workload, recipe.digest)
+    assert (again.steps, again.workload, again.digest) == (
+        recipe.steps,
+        recipe.workload,
+        recipe.digest,
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -60,15 +82,29 @@ def test_a_recipe_as_code_makes_the_same_recipe_when_run(recipe: Recipe) -> None
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.floats(allow_nan=False),
-                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3), max_leaves=8))  # fmt: skip  # noqa: E501
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(max_size=10)
+        | st.floats(allow_nan=False),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+)  # noqa: E501
 def test_plain_data_survives_yaml(data: Any) -> None:
     assert parse(dump(data))[0] == data
     assert parse(dump(data, flow=True))[0] == data
 
 
 def test_a_recipe_survives_a_file(tmp_path: Path) -> None:
-    recipe = Recipe(["fold", {"backend": {"name": "onnxruntime", "why": "quickest — of all"}}], workload="resnet18")
+    recipe = Recipe(
+        ["fold", {"backend": {"name": "onnxruntime", "why": "quickest — of all"}}],
+        workload="resnet18",
+    )
     assert Recipe.load(recipe.save(tmp_path / "deep" / "r.yaml")) == recipe
     assert Recipe.load(tmp_path / "deep" / "r.yaml").explain().endswith("quickest — of all")
 
@@ -76,15 +112,30 @@ def test_a_recipe_survives_a_file(tmp_path: Path) -> None:
 def test_the_recipe_of_the_design_reads_as_it_stands_there() -> None:
     text = 'version: 1\nworkload: resnet18\nsteps:\n  - fold: {}\n  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
     recipe = Recipe.from_text(text)
-    assert recipe.label == "fold batch-norm → bf16 · layer4.*: fp32" and recipe.workload == "resnet18"
+    assert (
+        recipe.label == "fold batch-norm → bf16 · layer4.*: fp32" and recipe.workload == "resnet18"
+    )
 
 
 def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
-    text = "a: 1e-3\nb: 1E5\nc: no\nd: true\ne: 012\nf: -.5\ng: .inf\nh: 0x1F\ni: 1:30\nj: 2001-01-01\nk: ~\nl: 1_000"
+    text = (
+        "a: 1e-3\nb: 1E5\nc: no\nd: true\ne: 012\nf: -.5\ng: .inf\nh: 0x1F\ni: 1:30\nj: "
+        "2001-01-01\nk: ~\nl: 1_000"
+    )
     assert parse(text)[0] == {
-        "a": 0.001, "b": 1e5, "c": "no", "d": True, "e": 12, "f": -0.5, "g": float("inf"), "h": "0x1F", "i": "1:30",
-        "j": "2001-01-01", "k": None, "l": "1_000",
-    }  # fmt: skip
+        "a": 0.001,
+        "b": 1e5,
+        "c": "no",
+        "d": True,
+        "e": 12,
+        "f": -0.5,
+        "g": float("inf"),
+        "h": "0x1F",
+        "i": "1:30",
+        "j": "2001-01-01",
+        "k": None,
+        "l": "1_000",
+    }
     assert isinstance(parse("1e3")[0], float) and isinstance(parse("7")[0], int)
 
 
@@ -94,11 +145,16 @@ def test_numbers_and_booleans_are_those_of_yaml_1_2() -> None:
         (["fold"], ["fold"], ("  fold: {}",)),
         ([], ["fold"], ("+ fold: {}",)),
         (["fold", "layout"], ["layout"], ("- fold: {}", "  layout: {}")),
-        (["fold", {"precision": {"default": "bf16"}}], ["fold", {"precision": {"default": "fp16"}}],
-         ("  fold: {}", '- precision: {"default": "bf16"}', '+ precision: {"default": "fp16"}')),
+        (
+            ["fold", {"precision": {"default": "bf16"}}],
+            ["fold", {"precision": {"default": "fp16"}}],
+            ("  fold: {}", '- precision: {"default": "bf16"}', '+ precision: {"default": "fp16"}'),
+        ),
     ],
-)  # fmt: skip
-def test_diff_says_what_to_take_out_and_what_to_put_in(mine: list[Any], theirs: list[Any], lines: tuple[str, ...]) -> None:
+)
+def test_diff_says_what_to_take_out_and_what_to_put_in(
+    mine: list[Any], theirs: list[Any], lines: tuple[str, ...]
+) -> None:
     assert Recipe(mine).diff(Recipe(theirs)) == lines
 
 
@@ -107,7 +163,9 @@ def test_the_digest_is_of_what_is_done_and_not_of_what_is_said() -> None:
     assert plain.digest == told.digest != Recipe(["layout"]).digest
     assert Recipe(["fold", "layout"]).digest != Recipe(["layout", "fold"]).digest
     spelled = Recipe([{"backend": {"name": "eager", "freeze": False}}])
-    assert spelled.digest == Recipe(["backend"]).digest, "a default that is written out does the same"
+    assert spelled.digest == Recipe(["backend"]).digest, (
+        "a default that is written out does the same"
+    )
 
 
 def test_a_recipe_grows_by_plus_and_shrinks_by_slices_and_itself_stays() -> None:
@@ -120,49 +178,113 @@ def test_a_recipe_grows_by_plus_and_shrinks_by_slices_and_itself_stays() -> None
 
 HEAD = "version: 1\nsteps:\n"
 BAD = {
-    "an unknown step, the nearest named": (HEAD + "  - fodl: {}", 3, r"no step 'fodl'; did you mean 'fold'\?.*fold, layout"),
-    "an unknown step like no other": (HEAD + "  - xyzzy: {}", 3, r"no step 'xyzzy'\. The steps are"),
-    "an unknown option": (HEAD + "  - fold: {}\n  - backend: {naem: eager}", 4, r"'backend' has no option 'naem'; it has .*name"),
-    "an option on a line of its own": (HEAD + "  - backend:\n      name: eager\n      thread: 1", 5, "no option 'thread'"),
-    "a wrong type": (HEAD + "  - backend: {threads: many}", 3, "threads = 'many': it should be a valid integer"),
-    "a value out of range": (HEAD + "  - backend: {threads: 0}", 3, "threads = 0: .*greater than or equal to 1"),
+    "an unknown step, the nearest named": (
+        HEAD + "  - fodl: {}",
+        3,
+        r"no step 'fodl'; did you mean 'fold'\?.*fold, layout",
+    ),
+    "an unknown step like no other": (
+        HEAD + "  - xyzzy: {}",
+        3,
+        r"no step 'xyzzy'\. The steps are",
+    ),
+    "an unknown option": (
+        HEAD + "  - fold: {}\n  - backend: {naem: eager}",
+        4,
+        r"'backend' has no option 'naem'; it has .*name",
+    ),
+    "an option on a line of its own": (
+        HEAD + "  - backend:\n      name: eager\n      thread: 1",
+        5,
+        "no option 'thread'",
+    ),
+    "a wrong type": (
+        HEAD + "  - backend: {threads: many}",
+        3,
+        "threads = 'many': it should be a valid integer",
+    ),
+    "a value out of range": (
+        HEAD + "  - backend: {threads: 0}",
+        3,
+        "threads = 0: .*greater than or equal to 1",
+    ),
     "an unknown engine": (HEAD + "  - backend: {name: tpu}", 3, "name = 'tpu'.*eager"),
-    "options that contradict": (HEAD + "  - backend: {name: eager, freeze: true}", 3, "freeze belongs to inductor"),
-    "a format that is none": (HEAD + '  - precision: {layers: {"a": int3}}', 3, "layers.a = 'int3'"),
+    "options that contradict": (
+        HEAD + "  - backend: {name: eager, freeze: true}",
+        3,
+        "freeze belongs to inductor",
+    ),
+    "a format that is none": (
+        HEAD + '  - precision: {layers: {"a": int3}}',
+        3,
+        "layers.a = 'int3'",
+    ),
     "a step that says nothing": (HEAD + "  - precision: {}", 3, "give a default or layers"),
     "options that are a list": (HEAD + "  - fold: [1]", 3, "options of 'fold' are"),
     "options that are an empty list": (HEAD + "  - fold: []", 3, "options of 'fold' are"),
     "options that are false": (HEAD + "  - fold: false", 3, "options of 'fold' are"),
-    "a step with two names": (HEAD + "  - {fold: {}, layout: {}}", 3, "a step is a name with its options"),
+    "a step with two names": (
+        HEAD + "  - {fold: {}, layout: {}}",
+        3,
+        "a step is a name with its options",
+    ),
     "a step that is a number": (HEAD + "  - 7", 3, "a step is a name with its options"),
-    "a backend before other steps": (HEAD + "  - backend: {}\n  - fold: {}", 2, "'backend' stands before other steps"),
+    "a backend before other steps": (
+        HEAD + "  - backend: {}\n  - fold: {}",
+        2,
+        "'backend' stands before other steps",
+    ),
     "an unknown key": ("version: 1\nworkloads: a\nsteps: []", 2, "no key 'workloads'"),
-    "a later version": ("# new\nversion: 2\nsteps: []", 2, "version 2 is unknown; this program reads version 1"),
+    "a later version": (
+        "# new\nversion: 2\nsteps: []",
+        2,
+        "version 2 is unknown; this program reads version 1",
+    ),
     "a version that is a boolean": ("version: true\nsteps: []", 1, "version True is unknown"),
     "a version that is a text": ("version: '1'\nsteps: []", 1, "version '1' is unknown"),
     "no version": ("steps: []", 1, "version None"),
     "no steps": ("version: 1", 1, "steps is a list"),
     "steps that are a mapping": ("version: 1\nsteps: {fold: {}}", 2, "steps is a list"),
-    "a workload that is a number": ("version: 1\nworkload: 3\nsteps: []", 2, "the workload is a name"),
+    "a workload that is a number": (
+        "version: 1\nworkload: 3\nsteps: []",
+        2,
+        "the workload is a name",
+    ),
     "malformed YAML": ("version: 1\nsteps:\n  - fold: {", 3, "this is not YAML"),
     "a tab for spaces": ("version: 1\nsteps:\n\t- fold: {}", 3, "this is not YAML"),
     "two documents": (HEAD + "  - fold\n---\nversion: 1", 4, "this is not YAML"),
     "a control character": ("version: 1\nsteps: []\nx: \x00", 3, "this is not YAML"),
     "a key twice": ("version: 1\nsteps: []\nversion: 1", 3, "the key 'version' stands there twice"),
-    "an option twice": (HEAD + "  - backend: {name: eager, name: inductor}", 3, "the key 'name' stands there twice"),
+    "an option twice": (
+        HEAD + "  - backend: {name: eager, name: inductor}",
+        3,
+        "the key 'name' stands there twice",
+    ),
     "a key that is a list": ("version: 1\n? [a, b]\n: 1\nsteps: []", 2, "a key is a name"),
     "an alias": ("version: 1\nsteps: &a []\nworkload: *a", 2, "anchors and aliases are not used"),
     "a merge of an alias": ("a: &a {x: 1}\nb: {<<: *a}", 1, "anchors and aliases"),
-    "an object": ("version: 1\nsteps: !!python/object/apply:os.system ['touch HERE']", 2, "would make an object"),
-    "an object in a key": ("version: 1\n!!python/name:os.system x: 1\nsteps: []", 2, "a key is a name"),
+    "an object": (
+        "version: 1\nsteps: !!python/object/apply:os.system ['touch HERE']",
+        2,
+        "would make an object",
+    ),
+    "an object in a key": (
+        "version: 1\n!!python/name:os.system x: 1\nsteps: []",
+        2,
+        "a key is a name",
+    ),
     "a tag of one's own": (HEAD + "  - fold: !mine {}", 3, "would make an object"),
     "a set": (HEAD + "  - fold: !!set {a}", 3, "would make an object"),
     "an integer that is none": ("version: !!int one\nsteps: []", 1, "int cannot hold this value"),
     "a boolean that is none": ("version: 1\nsteps: !!bool maybe", 2, "bool cannot hold this value"),
-    "a number of ten thousand digits": (f"version: {'9' * 10_000}\nsteps: []", 1, "int cannot hold this value"),
+    "a number of ten thousand digits": (
+        f"version: {'9' * 10_000}\nsteps: []",
+        1,
+        "int cannot hold this value",
+    ),
     "not a number": (HEAD + "  - backend: {threads: .nan}", 3, "threads = nan"),
     "a nest": (HEAD + "  - " + "[" * 5000, 3, "nested deeper than 32 levels"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("text", "line", "message"), BAD.values(), ids=BAD)
@@ -180,12 +302,16 @@ def test_what_is_wrong_is_told_with_its_line(
 
 @pytest.mark.parametrize("text", ["", "just words", "- fold", "7", "# nothing"])
 def test_a_text_that_is_no_mapping_is_no_recipe(text: str) -> None:
-    with pytest.raises(RecipeError, match="A recipe is a mapping with the keys version, workload and steps"):
+    with pytest.raises(
+        RecipeError, match="A recipe is a mapping with the keys version, workload and steps"
+    ):
         Recipe.from_text(text)
 
 
 def test_an_alias_bomb_is_refused_before_it_grows() -> None:
-    bomb = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30))
+    bomb = "a0: &a0 [x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)
+    )
     with pytest.raises(RecipeError, match=r"^Line 1: .*anchors and aliases"):
         Recipe.from_text(bomb)
 
@@ -235,7 +361,10 @@ def test_every_step_says_what_it_is_for() -> None:
 
 
 def test_a_recipe_says_why() -> None:
-    assert lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain() == "1. fold batch-norm\n2. channels last: images"
+    assert (
+        lab.Recipe(["fold", {"layout": {"why": "images"}}]).explain()
+        == "1. fold batch-norm\n2. channels last: images"
+    )
 
 
 def test_a_recipe_is_a_sequence_of_its_steps():

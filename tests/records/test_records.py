@@ -28,12 +28,24 @@ from paifuser_lab.records import (  # fmt: skip
     readable_share,
 )
 
-CEILING = Ceiling(threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0)
+CEILING = Ceiling(
+    threads=2, fp32_gflops=100.5, bf16_gflops=None, int8_gops=math.inf, bandwidth_gbs=20.0
+)
 ROW = Measurement(
-    name="folded", steps=("fold batch-norm",), threads=2, latency_ms=1.5, spread_ms=(1.25, 1.75), speedup=2.0,
-    speedup_interval=(1.9, 2.1), peak_bytes=1536, size_bytes=10_000, parameters=11_689_512, relative_error=1e-6,
-    max_error=math.inf, notes=("said",),
-)  # fmt: skip
+    name="folded",
+    steps=("fold batch-norm",),
+    threads=2,
+    latency_ms=1.5,
+    spread_ms=(1.25, 1.75),
+    speedup=2.0,
+    speedup_interval=(1.9, 2.1),
+    peak_bytes=1536,
+    size_bytes=10_000,
+    parameters=11_689_512,
+    relative_error=1e-6,
+    max_error=math.inf,
+    notes=("said",),
+)
 COMPARISON = Comparison(
     workload="small", machine="here", baseline="as it is", metric_name="accuracy", rounds=3,
     rows=(Measurement(name="as it is", threads=1, latency_ms=3.0, speedup=1.0, metric=0.975), ROW,
@@ -41,13 +53,23 @@ COMPARISON = Comparison(
 )  # fmt: skip
 EXAMPLES: tuple[Record, ...] = (
     CEILING,
-    Accelerator(name="card", kind="cuda", memory_bytes=1, compute_capability=(9, 0), ceiling=CEILING),
-    Hardware(name="m", source="measured", isa=("avx2",), physical_cores=1, logical_cores=2, caches_bytes={"L2": 9}, memory_bytes=3,
-             ceilings=(CEILING,)),
+    Accelerator(
+        name="card", kind="cuda", memory_bytes=1, compute_capability=(9, 0), ceiling=CEILING
+    ),
+    Hardware(
+        name="m",
+        source="measured",
+        isa=("avx2",),
+        physical_cores=1,
+        logical_cores=2,
+        caches_bytes={"L2": 9},
+        memory_bytes=3,
+        ceilings=(CEILING,),
+    ),
     StepReport(step="fold", seconds=0.5, relative_error=0.0, notes=("a", "b")),
     ROW,
     COMPARISON,
-)  # fmt: skip
+)
 
 
 def test_there_is_an_example_of_every_kind_of_record_that_the_core_knows() -> None:
@@ -65,12 +87,18 @@ def test_a_record_survives_a_file(record: Record, tmp_path: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(number=st.none() | st.floats(), text=st.text(), notes=st.lists(st.text(max_size=5), max_size=3))
+@given(
+    number=st.none() | st.floats(), text=st.text(), notes=st.lists(st.text(max_size=5), max_size=3)
+)
 def test_every_number_and_every_text_survives(
     number: float | None, text: str, notes: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     row = Measurement(
-        name=text, threads=1, latency_ms=number, spread_ms=None if number is None else (number, 0.0), notes=tuple(notes)
+        name=text,
+        threads=1,
+        latency_ms=number,
+        spread_ms=None if number is None else (number, 0.0),
+        notes=tuple(notes),
     )
     again = Record.load(row.save(tmp_path_factory.mktemp("r") / "r.json"))
     assert repr(again) == repr(row), "by their texts, since NaN equals nothing"
@@ -86,7 +114,11 @@ def test_a_record_of_another_kind_is_told_by_name(tmp_path: Path) -> None:
         Comparison.load(ROW.save(tmp_path / "r.json"))
 
 
-SOUND = {"record": "StepReport", "format": 1, "data": {"step": "fold", "seconds": 1.0, "relative_error": 0.0}}
+SOUND = {
+    "record": "StepReport",
+    "format": 1,
+    "data": {"step": "fold", "seconds": 1.0, "relative_error": 0.0},
+}
 BAD = {
     "cut short": ('{"record": "Meas', "is not JSON .*was it cut short"),
     "empty": ("", "is not JSON"),
@@ -94,21 +126,39 @@ BAD = {
     "foreign": ('{"version": 3}', "is not a record"),
     "of an unknown kind": ('{"record": "Novel", "format": 1, "data": {}}', "is not a record"),
     "a kind that is a list": ('{"record": ["StepReport"], "format": 1}', "is not a record"),
-    "of the future": (json.dumps(SOUND | {"format": 2}), "has format 2; this version reads format 1"),
+    "of the future": (
+        json.dumps(SOUND | {"format": 2}),
+        "has format 2; this version reads format 1",
+    ),
     "without a format": (json.dumps({"record": "StepReport", "data": {}}), "has format None"),
     "without data": (json.dumps(SOUND | {"data": None}), "not a sound StepReport"),
-    "with a field missing": (json.dumps(SOUND | {"data": {"step": "fold"}}), "not a sound StepReport: seconds: Field required"),
-    "with a field too many": (json.dumps(SOUND | {"data": SOUND["data"] | {"x": 1}}), "not a sound StepReport: x: "),  # type: ignore[operator]
-    "with a wrong type": (json.dumps(SOUND | {"data": SOUND["data"] | {"seconds": "long"}}), "seconds: Input should be"),  # type: ignore[operator]
+    "with a field missing": (
+        json.dumps(SOUND | {"data": {"step": "fold"}}),
+        "not a sound StepReport: seconds: Field required",
+    ),
+    "with a field too many": (
+        json.dumps(SOUND | {"data": SOUND["data"] | {"x": 1}}),
+        "not a sound StepReport: x: ",
+    ),  # type: ignore[operator]
+    "with a wrong type": (
+        json.dumps(SOUND | {"data": SOUND["data"] | {"seconds": "long"}}),
+        "seconds: Input should be",
+    ),  # type: ignore[operator]
     "nested without end": ("[" * 100_000, "is not JSON"),
     "with a number of ten thousand digits": (f'{{"record": {"9" * 10_000}}}', "is not JSON"),
-    "a comparison of nothing": (json.dumps({"record": "Comparison", "format": 1, "data": COMPARISON.model_dump() | {"rows": []}}),
-                                "not a sound Comparison: rows"),
-}  # fmt: skip
+    "a comparison of nothing": (
+        json.dumps(
+            {"record": "Comparison", "format": 1, "data": COMPARISON.model_dump() | {"rows": []}}
+        ),
+        "not a sound Comparison: rows",
+    ),
+}
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_a_file_that_is_no_record_is_refused_in_one_sentence(text: str, message: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_is_refused_in_one_sentence(
+    text: str, message: str, tmp_path: Path
+) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(FileError, match=message) as caught:
         Record.load(tmp_path / "r.json")
@@ -148,7 +198,15 @@ def test_rows_are_found_by_name_and_the_best_is_the_fastest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(None, "–"), (0, "0 B"), (999, "999 B"), (1536, "1.54 kB"), (2_000_000, "2 MB"), (3.5e12, "3.5 TB")]
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (999, "999 B"),
+        (1536, "1.54 kB"),
+        (2_000_000, "2 MB"),
+        (3.5e12, "3.5 TB"),
+    ],
 )
 def test_bytes_read_well(count: int | None, text: str) -> None:
     assert readable_bytes(count) == text
@@ -180,7 +238,9 @@ def test_a_file_may_be_read_by_whom_the_user_lets_read(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told_in_one_sentence(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(FileError, match=r"Cannot write .* into .*; choose a folder you can write to"):
+    with pytest.raises(
+        FileError, match=r"Cannot write .* into .*; choose a folder you can write to"
+    ):
         ROW.save(tmp_path / place)
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
 

@@ -1,4 +1,6 @@
-"""Slopes, Hessian products, traces and spectra, against torch's own exact Hessian on nets that are small enough for it."""
+"""Slopes, Hessian products, traces and spectra, against torch's own exact Hessian on nets that are
+small enough for it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def small(hidden: int = 5, *, seed: int = 0) -> Workload:
 
 
 def subject_of(work: Workload) -> Subject:
-    subject = Subject(work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0))
+    subject = Subject(
+        work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0)
+    )
     with twice_differentiable(work.model):
         subject.watch()
     return subject
@@ -73,10 +77,16 @@ def test_a_joint_product_is_that_of_the_whole_hessian_and_not_of_its_blocks_alon
     batch = subject.batches[0]
 
     def loss(values: dict[str, Tensor]) -> Tensor:
-        return subject.work.loss(torch.func.functional_call(subject.work.model, values, batch.inputs.args), batch.target)
+        return subject.work.loss(
+            torch.func.functional_call(subject.work.model, values, batch.inputs.args), batch.target
+        )
 
     weights = {f"{name}.weight": subject.layers[name].weight for name in vectors}
-    _, exact = torch.func.jvp(torch.func.grad(loss), (weights,), ({f"{name}.weight": one for name, one in vectors.items()},))
+    _, exact = torch.func.jvp(
+        torch.func.grad(loss),
+        (weights,),
+        ({f"{name}.weight": one for name, one in vectors.items()},),
+    )
     for name, product in seen.joint_products(vectors).items():
         torch.testing.assert_close(product, exact[f"{name}.weight"])
         assert not torch.allclose(product, seen.product(name, vectors[name]))
@@ -92,7 +102,9 @@ def test_the_rise_along_weights_and_inputs_together_is_the_exact_taylor_sum(seed
     target, bias = subject.batches[0].target, work.model[2].bias.detach()
 
     def loss(step: Tensor) -> Tensor:
-        return F.cross_entropy(F.linear(given + step * moves[1], weight + step * moves[0], bias), target)
+        return F.cross_entropy(
+            F.linear(given + step * moves[1], weight + step * moves[0], bias), target
+        )
 
     still = torch.zeros((), dtype=torch.float64)
     first, second = seen.rise("2", moves)
@@ -111,7 +123,9 @@ def test_where_the_loss_is_quadratic_in_a_layer_the_second_order_is_all_there_is
     first, second = seen.rise("2", [subject.weight_change(key)])
     with torch.no_grad(), subject.rounded(key):
         after = subject.plain_loss(subject.batches[0])
-    assert first + second / 2 == pytest.approx(after - subject.plain_loss(subject.batches[0]), abs=1e-10)
+    assert first + second / 2 == pytest.approx(
+        after - subject.plain_loss(subject.batches[0]), abs=1e-10
+    )
 
 
 def test_what_goes_past_a_layer_is_not_counted_as_its_input():
@@ -125,13 +139,20 @@ def test_what_goes_past_a_layer_is_not_counted_as_its_input():
 
     model = Skipping().double()
     data = [(torch.randn(2, 3).double(), torch.randn(2, 3).double())]
-    _, seen = slope_of(Workload(model, data[0][0], loss=lambda answer, target: answer.sum(), train=data), with_inputs=("line",))
-    torch.testing.assert_close(seen.gradients["line"][1], model.line.weight.detach().sum(0).expand(2, 3))
+    _, seen = slope_of(
+        Workload(model, data[0][0], loss=lambda answer, target: answer.sum(), train=data),
+        with_inputs=("line",),
+    )
+    torch.testing.assert_close(
+        seen.gradients["line"][1], model.line.weight.detach().sum(0).expand(2, 3)
+    )
 
 
 def matrix(eigenvalues: list[float], *, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    turn = torch.linalg.qr(torch.randn(len(eigenvalues), len(eigenvalues), generator=generator).double())[0]
+    turn = torch.linalg.qr(
+        torch.randn(len(eigenvalues), len(eigenvalues), generator=generator).double()
+    )[0]
     return turn @ torch.diag(torch.tensor(eigenvalues).double()) @ turn.T
 
 
@@ -141,7 +162,9 @@ def chance(seed: int = 0) -> torch.Generator:
 
 def test_the_mean_of_many_probes_is_the_trace_within_its_error():
     known = matrix([5.0, -2.0, 1.0, 0.5, 0.0])
-    probes = torch.tensor([hutchinson(lambda v: known @ v, known[0], chance(seed)) for seed in range(400)])
+    probes = torch.tensor(
+        [hutchinson(lambda v: known @ v, known[0], chance(seed)) for seed in range(400)]
+    )
     assert abs(probes.mean() - 4.5) < 4 * probes.std() / 20 and probes.std() > 0.1
 
 
@@ -150,9 +173,20 @@ def test_hutch_plus_plus_is_exact_for_a_matrix_of_low_rank_and_better_than_as_ma
     assert hutch_plus_plus(lambda v: low @ v, low[0], 2, chance()) == pytest.approx(10.0)
     falling = matrix([2.0**-index for index in range(20)])
     exact = float(falling.trace())
-    plus = [hutch_plus_plus(lambda v: falling @ v, falling[0], 4, chance(seed)) - exact for seed in range(60)]
-    plain = [numpy.mean([hutchinson(lambda v: falling @ v, falling[0], chance(99 * seed + k)) for k in range(12)]) - exact
-             for seed in range(60)]  # fmt: skip
+    plus = [
+        hutch_plus_plus(lambda v: falling @ v, falling[0], 4, chance(seed)) - exact
+        for seed in range(60)
+    ]
+    plain = [
+        numpy.mean(
+            [
+                hutchinson(lambda v: falling @ v, falling[0], chance(99 * seed + k))
+                for k in range(12)
+            ]
+        )
+        - exact
+        for seed in range(60)
+    ]
     assert numpy.std(plus) < numpy.std(plain) / 2
 
 
@@ -162,10 +196,15 @@ def test_hutch_plus_plus_of_a_small_matrix_is_its_trace():
 
 
 @DRAWN
-@given(values=st.lists(st.floats(-10, 10).map(lambda one: round(one, 1)), min_size=1, max_size=24), seed=st.integers(0, 9))
+@given(
+    values=st.lists(st.floats(-10, 10).map(lambda one: round(one, 1)), min_size=1, max_size=24),
+    seed=st.integers(0, 9),
+)
 def test_top_eigenvalues_are_numpys(values, seed):
     known = matrix(values, seed=seed)
-    found = top_eigenvalues(lambda v: known @ v, known[0], 2, error=1e-6, steps=60, generator=chance(seed))
+    found = top_eigenvalues(
+        lambda v: known @ v, known[0], 2, error=1e-6, steps=60, generator=chance(seed)
+    )
     exact = numpy.linalg.eigvalsh(known.numpy())
     assert abs(found[0]) == pytest.approx(abs(exact).max(), abs=1e-4)
     assert all(abs(exact - one).min() < 1e-4 for one in found)
@@ -176,7 +215,9 @@ def test_the_density_has_the_matrixs_moments():
     known = matrix(values)
     found = density(lambda v: known @ v, known[0], probes=200, steps=8, generator=chance())
     assert sum(share for _, share in found) == pytest.approx(1.0)
-    assert sum(value * share for value, share in found) == pytest.approx(numpy.mean(values), rel=0.05)
+    assert sum(value * share for value, share in found) == pytest.approx(
+        numpy.mean(values), rel=0.05
+    )
     assert max(value for value, _ in found) == pytest.approx(9.0, rel=1e-3)
 
 
@@ -201,7 +242,9 @@ def test_of_the_ways_to_probe_the_cheapest_for_its_variance_is_chosen(monkeypatc
         joint, single, plus = way("wild", costs[0]), way("calm", costs[1]), way("calm", 60.0)
         for name, one in (("joint", joint), ("layer_by_layer", single), ("hutch", plus)):
             monkeypatch.setattr(trace_estimators, name, one)
-        monkeypatch.setattr(trace_estimators, "NAMES", {joint: "joint", single: "single", plus: "plus"})
+        monkeypatch.setattr(
+            trace_estimators, "NAMES", {joint: "joint", single: "single", plus: "plus"}
+        )
         choice = trace_estimators.choose(seen, ["0", "2"], 0.2, chance())
         assert choice.way is (joint, single)[expected]
         assert choice.means == pytest.approx(truth) and "spread" in choice.why
@@ -243,12 +286,17 @@ def test_attention_has_a_second_derivative_and_its_fast_ways_are_put_back():
     name, weight = "linear1.weight", subject.layers["linear1"].weight
 
     def loss(values: Tensor) -> Tensor:
-        return F.mse_loss(torch.func.functional_call(layer.eval(), {name: values}, (data[0][0],)), data[0][1])
+        return F.mse_loss(
+            torch.func.functional_call(layer.eval(), {name: values}, (data[0][0],)), data[0][1]
+        )
 
     with twice_differentiable(layer):
         exact = torch.func.vjp(torch.func.grad(loss), weight)[1](vector.reshape(weight.shape))[0]
     torch.testing.assert_close(block(vector), exact.flatten())
-    assert (torch.backends.mha.get_fastpath_enabled(), torch.backends.cuda.flash_sdp_enabled()) == before
+    assert (
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.backends.cuda.flash_sdp_enabled(),
+    ) == before
 
 
 def test_a_loss_without_a_second_derivative_is_one_sentence():
@@ -264,5 +312,7 @@ def test_a_loss_without_a_second_derivative_is_one_sentence():
 
     work = small()
     work.loss = lambda answer, target: Once.apply(answer).square().sum()
-    with pytest.raises(MeasureError, match=r"cannot be differentiated as asked .*ask for methods=\('ablation',\)"):
+    with pytest.raises(
+        MeasureError, match=r"cannot be differentiated as asked .*ask for methods=\('ablation',\)"
+    ):
         slope_of(work)

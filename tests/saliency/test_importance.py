@@ -1,4 +1,6 @@
-"""How much each channel matters: right numbers by every way of judging, in every awkward layer, with nothing left changed."""
+"""How much each channel matters: right numbers by every way of judging, in every awkward layer,
+with nothing left changed.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,16 @@ class Net(nn.Module):
         return self.head(self.late(torch.relu(hidden)).mean((2, 3)))
 
 
-def classes(model: nn.Module | None = None, *, batches: int = 4, size: int = 5, **options: Any) -> lab.Workload:
+def classes(
+    model: nn.Module | None = None, *, batches: int = 4, size: int = 5, **options: Any
+) -> lab.Workload:
     """A small classifier of images with data."""
     data = [(torch.randn(size, 2, 7, 7), torch.randint(0, 3, (size,))) for _ in range(batches)]
-    return lab.Workload(model or Net().eval(), data[0][0], **({"name": "net", "loss": F.cross_entropy, "train": data} | options))
+    return lab.Workload(
+        model or Net().eval(),
+        data[0][0],
+        **({"name": "net", "loss": F.cross_entropy, "train": data} | options),
+    )
 
 
 def loss_without(work: lab.Workload, batch: Any, layer: str, channel: int, gate: Tensor) -> Tensor:
@@ -62,26 +70,36 @@ def test_every_way_gives_a_value_a_channel_and_leaves_the_model_as_it_was(method
     before = state_of(work.model)
     seen = lab.importance(work, method)
     assert state_of(work.model) == before
-    assert [(row.layer, row.channels) for row in seen.rows] == [("first", 3), ("second", 6), ("head", 3)]
+    assert [(row.layer, row.channels) for row in seen.rows] == [
+        ("first", 3),
+        ("second", 6),
+        ("head", 3),
+    ]
     assert seen.method == method and seen.notes == () and seen.unit.endswith(".")
     for row in seen.rows:
         assert len(row.values) == (0 if "no batch-norm" in (row.note or "") else row.channels)
         assert all(value >= 0 for value in row.values)
         assert len(row.errors) == (0 if CHANNEL_JUDGES[method].needs == "nothing" else row.channels)
-    assert [row.is_answer for row in seen.rows] == [False, False, True] and seen.kept(threshold=99)["head"] == 3
+    assert [row.is_answer for row in seen.rows] == [False, False, True] and seen.kept(threshold=99)[
+        "head"
+    ] == 3
     assert seen.examples == (0 if CHANNEL_JUDGES[method].needs == "nothing" else 20)
     assert lab.importance(work, method).rows == seen.rows, "the same seed gives the same"
 
 
 def test_taylor_is_slope_times_weight_added_up_and_its_error_is_that_of_the_mean():
     work = classes(
-        nn.Sequential(nn.Flatten(), nn.Linear(98, 3)), batches=3, loss=lambda answer, target: answer.sum(1).square().mean()
+        nn.Sequential(nn.Flatten(), nn.Linear(98, 3)),
+        batches=3,
+        loss=lambda answer, target: answer.sum(1).square().mean(),
     )
     weight = work.model[1].weight.detach()
     expected = []
     for images, _ in work.train:
         total = work.model(images).detach().sum(1)
-        slope = (2 * total[:, None] * images.flatten(1)).mean(0)  # the same for each channel of the sum
+        slope = (2 * total[:, None] * images.flatten(1)).mean(
+            0
+        )  # the same for each channel of the sum
         expected.append((slope * weight).abs().sum(1))
     row = lab.importance(work, "taylor")["1"]
     assert row.values == pytest.approx(torch.stack(expected).mean(0).tolist(), rel=1e-5)
@@ -118,20 +136,30 @@ def test_fisher_is_half_the_squared_slope_of_a_gate_over_examples():
     work = classes(batches=1, size=4)
     (images, target), row = work.train[0], lab.importance(work, "fisher")["second"]
     for channel in range(6):
-        slopes = [slope_of(work, (images[at : at + 1], target[at : at + 1]), channel) for at in range(4)]
-        assert row.values[channel] == pytest.approx(sum(one**2 for one in slopes) / 8, rel=1e-3, abs=1e-9)
+        slopes = [
+            slope_of(work, (images[at : at + 1], target[at : at + 1]), channel) for at in range(4)
+        ]
+        assert row.values[channel] == pytest.approx(
+            sum(one**2 for one in slopes) / 8, rel=1e-3, abs=1e-9
+        )
 
 
 def slope_of(work: lab.Workload, batch: Any, channel: int) -> float:
     """The slope along the gate of a channel of the second layer."""
-    return float(torch.func.grad(lambda gate: loss_without(work, batch, "second", channel, gate))(torch.tensor(1.0)).detach())
+    return float(
+        torch.func.grad(lambda gate: loss_without(work, batch, "second", channel, gate))(
+            torch.tensor(1.0)
+        ).detach()
+    )
 
 
 def test_batch_norm_takes_the_scale_of_the_norm_that_reads_the_layer():
     work = classes()
     seen = lab.importance(work, "batch-norm")
     assert seen["first"].values == pytest.approx(work.model.norm.weight.detach().abs().tolist())
-    assert seen["second"].values == () and "no batch-norm" in seen["second"].note, "between them stands a ReLU"
+    assert seen["second"].values == () and "no batch-norm" in seen["second"].note, (
+        "between them stands a ReLU"
+    )
     assert "no batch-norm" in seen["head"].note
 
 
@@ -141,17 +169,23 @@ def test_magnitude_and_activation_are_what_they_say():
         work.model.first.weight.flatten(1).norm(dim=1).tolist()
     )
     outputs = [work.model.first(images).abs().mean((0, 2, 3)) for images, _ in work.train]
-    assert lab.importance(work, "activation")["first"].values == pytest.approx(torch.stack(outputs).mean(0).tolist(), rel=1e-5)
+    assert lab.importance(work, "activation")["first"].values == pytest.approx(
+        torch.stack(outputs).mean(0).tolist(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        nn.Conv2d(4, 6, 3, groups=2), nn.ConvTranspose2d(4, 6, 3, groups=2), nn.ConvTranspose1d(4, 5, 3), nn.Linear(4, 3),
-        nn.Conv1d(4, 2, 1), nn.Conv3d(4, 2, 1),
+        nn.Conv2d(4, 6, 3, groups=2),
+        nn.ConvTranspose2d(4, 6, 3, groups=2),
+        nn.ConvTranspose1d(4, 5, 3),
+        nn.Linear(4, 3),
+        nn.Conv1d(4, 2, 1),
+        nn.Conv3d(4, 2, 1),
     ],
     ids=lambda module: repr(module).split("(", maxsplit=1)[0],
-)  # fmt: skip
+)
 def test_a_channel_without_its_weights_gives_nothing_but_its_bias(module):
     dimension = 1 if "Transpose" in type(module).__name__ else 0
     layer = Layer("one", module, dimension)
@@ -163,11 +197,16 @@ def test_a_channel_without_its_weights_gives_nothing_but_its_bias(module):
         gates = torch.ones(count)
         gates[channel] = 0
         gated = torch.func.functional_call(
-            module, {"weight": layer.weight * like_rows(layer, gates), "bias": torch.zeros(count)}, x
+            module,
+            {"weight": layer.weight * like_rows(layer, gates), "bias": torch.zeros(count)},
+            x,
         )
-        assert not gated[:, channel].any() and all(gated[:, other].any() for other in range(count) if other != channel)
+        assert not gated[:, channel].any() and all(
+            gated[:, other].any() for other in range(count) if other != channel
+        )
         assert torch.equal(
-            rows_of(layer, layer.weight * like_rows(layer, gates))[channel], torch.zeros_like(rows_of(layer, layer.weight)[0])
+            rows_of(layer, layer.weight * like_rows(layer, gates))[channel],
+            torch.zeros_like(rows_of(layer, layer.weight)[0]),
         )
 
 
@@ -192,7 +231,9 @@ def test_an_embedding_s_channels_are_its_width_and_a_shared_weight_counts_where_
 def test_a_first_order_that_is_exact_is_the_loss_that_is_really_lost():
     """Where the loss is linear in a layer, removing a channel changes it by the slope alone."""
     work = classes(
-        nn.Sequential(nn.Flatten(), nn.Linear(98, 3, bias=False)), batches=1, loss=lambda answer, target: answer.mean()
+        nn.Sequential(nn.Flatten(), nn.Linear(98, 3, bias=False)),
+        batches=1,
+        loss=lambda answer, target: answer.mean(),
     )
     images, _ = work.train[0]
     lost = (work.model(images).sum(0) / (5 * 3)).abs()
@@ -200,14 +241,18 @@ def test_a_first_order_that_is_exact_is_the_loss_that_is_really_lost():
 
 
 @pytest.mark.parametrize(
-    ("options", "missing"), [({"loss": None}, "loss"), ({"train": None, "test": None}, "data")], ids=["no loss", "no data"]
+    ("options", "missing"),
+    [({"loss": None}, "loss"), ({"train": None, "test": None}, "data")],
+    ids=["no loss", "no data"],
 )
 @pytest.mark.parametrize("method", NEED_LOSS)
 def test_without_data_or_loss_magnitude_takes_its_place_and_that_is_said(options, missing, method):
     work = classes(**options)
     seen = lab.importance(work, method)
     assert seen.method == "magnitude" and seen.rows == lab.importance(work, "magnitude").rows
-    assert seen.notes == (f"net has no {missing}, which {method} would take: judged by magnitude instead",)
+    assert seen.notes == (
+        f"net has no {missing}, which {method} would take: judged by magnitude instead",
+    )
     assert seen.notes[0] in str(seen)
 
 
@@ -227,11 +272,15 @@ def test_layers_that_cannot_be_judged_say_why():
 
     seen = lab.importance(classes(Idle().eval()))
     assert (
-        "never ran" in seen["idle"].note and "float16" in seen["rounded"].note and "computed from others" in seen["normed"].note
+        "never ran" in seen["idle"].note
+        and "float16" in seen["rounded"].note
+        and "computed from others" in seen["normed"].note
     )
     assert seen["normed"].channels == 5 and seen["idle"].values == ()
     assert lab.importance(classes(Idle().eval()), layers="first").rows[0].layer == "first"
-    with pytest.raises(MeasureError, match="no layer of net that was asked for can be judged; 'idle': it never ran"):
+    with pytest.raises(
+        MeasureError, match="no layer of net that was asked for can be judged; 'idle': it never ran"
+    ):
         lab.importance(classes(Idle().eval()), layers=["idle"])
 
 
@@ -246,17 +295,37 @@ def test_a_weight_that_is_no_number_is_a_note():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda work: lab.importance(work, "tailor"), r"'tailor' is no method; there are taylor, .* \(did you mean taylor\?\)"),
-        (lambda work: lab.importance(work, layers="nobody"), "'nobody' matches no layer with output channels"),
+        (
+            lambda work: lab.importance(work, "tailor"),
+            r"'tailor' is no method; there are taylor, .* \(did you mean taylor\?\)",
+        ),
+        (
+            lambda work: lab.importance(work, layers="nobody"),
+            "'nobody' matches no layer with output channels",
+        ),
         (lambda work: lab.importance(work, seconds=0), "0 seconds leave no time"),
         (lambda work: lab.importance(work, batches=0), "0 batches are nothing to judge on"),
         (lambda work: lab.importance(work.model), "wrap the model"),
-        (lambda work: lab.importance(lab.Workload(nn.ReLU(), torch.ones(1))), "no layer with output channels"),
-        (lambda work: lab.importance(classes(loss=lambda answer, target: answer.detach().sum())), "for channels, for method='magnitude'"),
-        (lambda work: lab.importance(classes(loss=lambda answer, target: answer.sum() * torch.nan)), "the loss of net is nan on batch"),
-        (lambda work: lab.importance(classes(train=[torch.ones(1)])), r"batch 0 of the train data of net is a Tensor; let it be"),
+        (
+            lambda work: lab.importance(lab.Workload(nn.ReLU(), torch.ones(1))),
+            "no layer with output channels",
+        ),
+        (
+            lambda work: lab.importance(classes(loss=lambda answer, target: answer.detach().sum())),
+            "for channels, for method='magnitude'",
+        ),
+        (
+            lambda work: lab.importance(
+                classes(loss=lambda answer, target: answer.sum() * torch.nan)
+            ),
+            "the loss of net is nan on batch",
+        ),
+        (
+            lambda work: lab.importance(classes(train=[torch.ones(1)])),
+            r"batch 0 of the train data of net is a Tensor; let it be",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_judged_is_refused_in_a_sentence(call, sentence):
     work = classes()
     with pytest.raises(lab.PaifuserError, match=sentence):
@@ -284,25 +353,41 @@ def test_the_time_and_a_stop_end_it_and_keep_what_there_is():
         lab.importance(work)
 
 
-ROW = LayerImportance(layer="a", kind="Linear", channels=4, values=(1.0, 4.0, 2.0, 1.0), errors=(0.1, 0.2, 0.3, 0.4))
+ROW = LayerImportance(
+    layer="a", kind="Linear", channels=4, values=(1.0, 4.0, 2.0, 1.0), errors=(0.1, 0.2, 0.3, 0.4)
+)
 
 
 def record(*rows: LayerImportance, **more: Any) -> Importance:
     return Importance(
-        **{"workload": "net", "machine": "a machine", "method": "taylor", "unit": "A sentence.", "examples": 8} | more, rows=rows
+        **{
+            "workload": "net",
+            "machine": "a machine",
+            "method": "taylor",
+            "unit": "A sentence.",
+            "examples": 8,
+        }
+        | more,
+        rows=rows,
     )
 
 
 def test_a_layer_s_values_are_compared_by_its_mean_and_counted_above_a_threshold():
-    assert ROW.mean == 2 and ROW.normalised.tolist() == [0.5, 2, 1, 0.5] and ROW.order == (1, 2, 0, 3)
-    assert [ROW.kept(one) for one in (0, 0.5, 0.6, 1, 1.5, 9)] == [4, 4, 2, 2, 1, 1], "one channel stays"
+    assert (
+        ROW.mean == 2 and ROW.normalised.tolist() == [0.5, 2, 1, 0.5] and ROW.order == (1, 2, 0, 3)
+    )
+    assert [ROW.kept(one) for one in (0, 0.5, 0.6, 1, 1.5, 9)] == [4, 4, 2, 2, 1, 1], (
+        "one channel stays"
+    )
     assert [ROW.kept(ROW.threshold_for(count)) for count in (1, 2, 4)] == [1, 2, 4]
     assert ROW.kept(ROW.threshold_for(3)) == 4, "equal values stay together"
     with pytest.raises(ValueError, match="5 of them cannot be kept"):
         ROW.threshold_for(5)
     unknown = LayerImportance(layer="b", kind="Linear", channels=3, note="why")
     assert unknown.kept(9) == 3 and unknown.threshold_for(1) == 0
-    assert LayerImportance(layer="c", kind="Linear", channels=2, values=(0.0, 0.0)).kept(1) == 2, "nothing tells them apart"
+    assert LayerImportance(layer="c", kind="Linear", channels=2, values=(0.0, 0.0)).kept(1) == 2, (
+        "nothing tells them apart"
+    )
 
 
 def test_one_threshold_keeps_a_share_of_all_channels_and_is_told_as_ratios_to_remove():
@@ -321,14 +406,25 @@ def test_one_threshold_keeps_a_share_of_all_channels_and_is_told_as_ratios_to_re
 
 
 def test_the_record_travels_and_shows_itself(tmp_path):
-    seen = record(ROW, LayerImportance(layer="<b>", kind="Linear", channels=3, note="why"), notes=("noted",), is_interrupted=True)
+    seen = record(
+        ROW,
+        LayerImportance(layer="<b>", kind="Linear", channels=3, note="why"),
+        notes=("noted",),
+        is_interrupted=True,
+    )
     assert lab.Record.load(seen.save(tmp_path / "seen.json")) == seen
     assert list(seen.frame.columns) == ["value", "error", "normalised"] and len(seen.frame) == 4
     assert seen.frame.loc[("a", 1), "normalised"] == 2
     text = str(seen)
-    assert "net on a machine · importance of channels by taylor · 8 examples · stopped early" in text and "noted" in text
+    assert (
+        "net on a machine · importance of channels by taylor · 8 examples · stopped early" in text
+        and "noted" in text
+    )
     assert "0.5 ×" in text and "2 ×" in text and "why" in text
-    assert "<b>" not in seen._repr_html_() and repr(seen) == "Importance(net: 7 channels of 2 layers by taylor)"
+    assert (
+        "<b>" not in seen._repr_html_()
+        and repr(seen) == "Importance(net: 7 channels of 2 layers by taylor)"
+    )
     with pytest.raises(ValueError, match="'a' has 3 channels and 1 values"):
         LayerImportance(layer="a", kind="Linear", channels=3, values=(1.0,))
 
@@ -338,12 +434,19 @@ def test_the_record_says_which_scores_the_step_prune_cuts_by(method):
     work = classes()
     found = lab.importance(work, method)
     cut_by = method if method in ("taylor", "magnitude", "batch-norm", "random") else "taylor"
-    assert found.cut_by.startswith(f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: ")
+    assert found.cut_by.startswith(
+        f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: "
+    )
     assert found.cut_by in str(found) and found.cut_by in found._repr_html_()
     without = lab.importance(lab.Workload(work.model, work.inputs, train=work.train), "activation")
     assert "The step prune cuts by magnitude: " in without.cut_by
-    variant = lab.apply(work, lab.Recipe([{"prune": {"ratio": 0.5, "round_to": 1, "importance": cut_by}}]))
-    assert f"channels are chosen by {found.cut_by.rpartition('cuts by ')[2].rstrip('.')}" in variant.notes
+    variant = lab.apply(
+        work, lab.Recipe([{"prune": {"ratio": 0.5, "round_to": 1, "importance": cut_by}}])
+    )
+    assert (
+        f"channels are chosen by {found.cut_by.rpartition('cuts by ')[2].rstrip('.')}"
+        in variant.notes
+    )
 
 
 def test_a_variant_is_judged_like_a_workload():

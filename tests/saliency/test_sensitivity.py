@@ -30,24 +30,39 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SCORED = [name for name in JUDGES if name not in ("eigenvalues", "density")]
 
 
-def classes(model: nn.Module | None = None, *, batches: int = 5, size: int = 6, **options: Any) -> lab.Workload:
+def classes(
+    model: nn.Module | None = None, *, batches: int = 5, size: int = 6, **options: Any
+) -> lab.Workload:
     """A small classifier with data."""
     torch.manual_seed(1)
-    model = model or nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    model = model or nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
     data = [(torch.randn(size, 4), torch.randint(0, 3, (size,))) for _ in range(batches)]
-    return lab.Workload(model, data[0][0], **({"name": "classes", "loss": F.cross_entropy, "train": data} | options))
+    return lab.Workload(
+        model, data[0][0], **({"name": "classes", "loss": F.cross_entropy, "train": data} | options)
+    )
 
 
 def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_format():
     work = classes()
     before = state_of(work.model)
-    seen = lab.sensitivity(work, formats=("bf16", "int8", "int2-weights"), methods=tuple(JUDGES), error=0.5)
-    assert [row.layer for row in seen.rows] == ["0", "2", "4"] and seen.unit == "loss" and seen.method == "quadratic"
+    seen = lab.sensitivity(
+        work, formats=("bf16", "int8", "int2-weights"), methods=tuple(JUDGES), error=0.5
+    )
+    assert (
+        [row.layer for row in seen.rows] == ["0", "2", "4"]
+        and seen.unit == "loss"
+        and seen.method == "quadratic"
+    )
     for row in seen.rows:
         assert set(row.scores) == {"bf16", "int8", "int2-weights"}
         for by_method in row.scores.values():
             assert set(by_method) == set(SCORED)
-            assert all(one.error is not None and one.error >= 0 and one.samples >= 4 for one in by_method.values())
+            assert all(
+                one.error is not None and one.error >= 0 and one.samples >= 4
+                for one in by_method.values()
+            )
         assert row.curvature is not None and row.curvature.trace is not None
         assert abs(row.curvature.top_eigenvalues[0]) >= abs(row.curvature.top_eigenvalues[-1])
         assert sum(share for _, share in row.curvature.density) == pytest.approx(1)
@@ -58,7 +73,9 @@ def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_for
 
 def test_the_quadratic_prediction_is_the_measured_rise_for_small_changes():
     work = classes(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
-    seen = lab.sensitivity(work, formats=("int8", "int8-weights"), methods=("quadratic", "ablation"), error=1e-6)
+    seen = lab.sensitivity(
+        work, formats=("int8", "int8-weights"), methods=("quadratic", "ablation"), error=1e-6
+    )
     for row in seen.rows:
         for name in seen.formats:
             predicted, measured = seen.predicted(row.layer, name), seen.measured(row.layer, name)
@@ -72,20 +89,32 @@ def test_its_parts_are_of_weights_and_of_inputs():
     for row in seen.rows:
         only_weights = row.scores["int4-weights"]
         assert only_weights["quadratic-inputs"].value == 0
-        assert only_weights["quadratic"].value == pytest.approx(only_weights["quadratic-weights"].value, abs=1e-7)
+        assert only_weights["quadratic"].value == pytest.approx(
+            only_weights["quadratic-weights"].value, abs=1e-7
+        )
         assert row.scores["int8"]["quadratic-inputs"].value != 0
 
 
 def test_the_bend_alone_leaves_the_slope_out():
     """A loss that is linear in a layer has no bend there, however steep it is."""
     work = classes(nn.Sequential(nn.Linear(4, 3)), loss=lambda answer, target: answer.sum())
-    (row,) = lab.sensitivity(work, formats=("int2-weights",), methods=("quadratic", "quadratic-curvature")).rows
-    assert row.scores["int2-weights"]["quadratic-curvature"].value == 0 != row.scores["int2-weights"]["quadratic"].value
+    (row,) = lab.sensitivity(
+        work, formats=("int2-weights",), methods=("quadratic", "quadratic-curvature")
+    ).rows
+    assert (
+        row.scores["int2-weights"]["quadratic-curvature"].value
+        == 0
+        != row.scores["int2-weights"]["quadratic"].value
+    )
     work.loss = lambda answer, target: answer.square().sum() + 100 * answer.sum()
-    (row,) = lab.sensitivity(work, formats=("int2-weights",), methods=("quadratic-curvature",), error=1e-9).rows
+    (row,) = lab.sensitivity(
+        work, formats=("int2-weights",), methods=("quadratic-curvature",), error=1e-9
+    ).rows
     change = rounded(work.model[0].weight, "int2-weights") - work.model[0].weight.detach()
     expected = sum(float((x @ change.T).square().sum()) for x, _ in work.train) / len(work.train)
-    assert row.scores["int2-weights"]["quadratic-curvature"].value == pytest.approx(expected, rel=1e-4)
+    assert row.scores["int2-weights"]["quadratic-curvature"].value == pytest.approx(
+        expected, rel=1e-4
+    )
 
 
 def test_the_ablation_is_the_loss_with_the_layer_really_rounded():
@@ -94,7 +123,12 @@ def test_the_ablation_is_the_loss_with_the_layer_really_rounded():
     changed = copy.deepcopy(work.model)
     with torch.no_grad():
         changed[2].weight.copy_(rounded(changed[2].weight, "int3-weights"))
-        rises = torch.stack([F.cross_entropy(changed(x), y) - F.cross_entropy(work.model(x), y) for x, y in work.train])
+        rises = torch.stack(
+            [
+                F.cross_entropy(changed(x), y) - F.cross_entropy(work.model(x), y)
+                for x, y in work.train
+            ]
+        )
     found = seen.measured("2", "int3-weights")
     assert found.value == pytest.approx(float(rises.mean()), abs=1e-6)
     assert found.error == pytest.approx(float(rises.std()) / 5**0.5, abs=1e-6)
@@ -106,7 +140,11 @@ def test_a_layer_left_in_full_precision_costs_nothing_by_any_judge(widths, seed)
     torch.manual_seed(seed)
     sizes = [4, *widths, 3]
     model = nn.Sequential(*(nn.Linear(one, other) for one, other in pairwise(sizes)))
-    seen = lab.sensitivity(classes(model, batches=2), formats=("fp32",), methods=("ablation", "quadratic", "fisher", "output"))
+    seen = lab.sensitivity(
+        classes(model, batches=2),
+        formats=("fp32",),
+        methods=("ablation", "quadratic", "fisher", "output"),
+    )
     assert {one.value for row in seen.rows for one in row.scores["fp32"].values()} == {0.0}
 
 
@@ -116,7 +154,9 @@ def test_the_trace_is_the_exact_one_where_each_probe_is_exact():
     data = [(torch.tensor([[2.0]]), torch.tensor([[1.0]]))]
     work = lab.Workload(model, data[0][0], loss=F.mse_loss, train=data)
     row = lab.sensitivity(work, formats=("int2-weights",), methods=("trace", "eigenvalues"))["0"]
-    assert row.curvature.trace.value == pytest.approx(8.0) and row.curvature.trace.error == pytest.approx(0)
+    assert row.curvature.trace.value == pytest.approx(
+        8.0
+    ) and row.curvature.trace.error == pytest.approx(0)
     assert row.curvature.top_eigenvalues == pytest.approx((8.0,))
 
 
@@ -124,15 +164,24 @@ def test_the_empirical_fisher_is_half_the_mean_of_squared_gradients_times_change
     work = classes(batches=1)
     seen = lab.sensitivity(work, formats=("int2-weights",), methods=("fisher",))
     (x, y), weight = work.train[0], work.model[4].weight
-    squares = [torch.autograd.grad(F.cross_entropy(work.model(x[i : i + 1].clone()), y[i : i + 1]), weight)[0] ** 2
-               for i in range(6)]  # fmt: skip
+    squares = [
+        torch.autograd.grad(
+            F.cross_entropy(work.model(x[i : i + 1].clone()), y[i : i + 1]), weight
+        )[0]
+        ** 2
+        for i in range(6)
+    ]
     change = rounded(weight, "int2-weights") - weight.detach()
     expected = (torch.stack(squares).mean(0) * change**2).sum() / 2
     assert seen.predicted("4", "int2-weights").value == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_a_batch_is_cut_into_its_examples_keyword_arguments_and_targets_alike():
-    batch = Batch(0, Inputs.of({"ids": ids(3), "scale": torch.tensor(2.0)}), {"of": torch.arange(3), "names": "abc"})
+    batch = Batch(
+        0,
+        Inputs.of({"ids": ids(3), "scale": torch.tensor(2.0)}),
+        {"of": torch.arange(3), "names": "abc"},
+    )
     cut = one_by_one(batch)
     assert [one.target["of"].tolist() for one in cut] == [[0], [1], [2]]
     assert cut[1].inputs.kwargs["ids"].tolist() == batch.inputs.kwargs["ids"][1:2].tolist()
@@ -150,11 +199,15 @@ def test_a_mean_and_its_error_grow_as_numpys_would_and_can_be_taken_up_again():
     assert again.mean == pytest.approx(float(values.mean()))
     assert again.error == pytest.approx(float(values.std()) / 3)
     again.add(float("nan"))
-    assert again.estimate == Estimate(value=float("inf"), error=None, samples=10) and again.is_within(0.1)
+    assert again.estimate == Estimate(
+        value=float("inf"), error=None, samples=10
+    ) and again.is_within(0.1)
 
 
 class Awkward(nn.Module):
-    """Frozen, unused, shared and doubly called layers, an in-place ReLU, a dict for an answer, a keyword, dice, and a buffer."""
+    """Frozen, unused, shared and doubly called layers, an in-place ReLU, a dict for an answer, a
+    keyword, dice, and a buffer.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,13 +239,22 @@ def test_awkward_models_work_and_stay_as_they_are():
     assert "never ran" in seen["unused"].note and not seen["unused"].scores
     for name in ("first", "again", "frozen", "head"):
         scores = seen[name].scores["int2-weights"]
-        assert all(one.value != 0 for method, one in scores.items() if method != "quadratic-inputs"), name
-    repeat = lab.sensitivity(work, formats=("int8", "int2-weights"), methods=("quadratic", "ablation"))
+        assert all(
+            one.value != 0 for method, one in scores.items() if method != "quadratic-inputs"
+        ), name
+    repeat = lab.sensitivity(
+        work, formats=("int8", "int2-weights"), methods=("quadratic", "ablation")
+    )
     assert repeat["first"].scores["int8"]["ablation"] == seen["first"].scores["int8"]["ablation"]
 
 
 def test_of_tied_weights_each_use_is_rounded_alone():
-    work = lab.Workload(Tied(), ids(), loss=lambda answer, target: answer.square().mean(), train=[(ids(), 0), (ids(), 0)])
+    work = lab.Workload(
+        Tied(),
+        ids(),
+        loss=lambda answer, target: answer.square().mean(),
+        train=[(ids(), 0), (ids(), 0)],
+    )
     seen = lab.sensitivity(work, formats=("int2-weights",), methods=("quadratic", "ablation"))
     assert seen.measured("table", "int2-weights") != seen.measured("head", "int2-weights")
     assert work.model.head.weight is work.model.table.weight
@@ -202,8 +264,11 @@ def test_attention_is_judged_by_its_slow_path_and_what_it_passes_by_is_said():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).requires_grad_(False)
     data = [(torch.randn(2, 3, 8), torch.randn(2, 3, 8)) for _ in range(2)]
-    seen = lab.sensitivity(lab.Workload(model, data[0][0], loss=F.mse_loss, train=data), formats=("int4-weights", "int8"),
-                           methods=("quadratic", "ablation"))  # fmt: skip
+    seen = lab.sensitivity(
+        lab.Workload(model, data[0][0], loss=F.mse_loss, train=data),
+        formats=("int4-weights", "int8"),
+        methods=("quadratic", "ablation"),
+    )
     assert "never ran" in seen["layers.0.self_attn.out_proj"].note
     for name in seen.formats:
         assert seen.predicted("layers.1.linear1", name).value == pytest.approx(
@@ -212,9 +277,14 @@ def test_attention_is_judged_by_its_slow_path_and_what_it_passes_by_is_said():
 
 
 def test_without_a_loss_or_data_the_answers_error_is_taken_and_said_so():
-    for work in (lab.Workload(Small(), images()), lab.Workload(Mapped(), {"ids": ids()}, loss=F.cross_entropy)):
+    for work in (
+        lab.Workload(Small(), images()),
+        lab.Workload(Mapped(), {"ids": ids()}, loss=F.cross_entropy),
+    ):
         seen = lab.sensitivity(work, formats=("int4-weights",))
-        assert seen.unit == "output error" and seen.method == "output" and "instead" in seen.notes[0]
+        assert (
+            seen.unit == "output error" and seen.method == "output" and "instead" in seen.notes[0]
+        )
         assert all(0 < seen.predicted(row.layer, "int4-weights").value < 1 for row in seen.rows)
 
 
@@ -229,13 +299,23 @@ def test_it_goes_on_from_an_earlier_record_and_computes_nothing_twice(monkeypatc
     work = classes(batches=8)
     whole = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9)
     part = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9, batches=3)
-    joined = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9, resume=part)
+    joined = lab.sensitivity(
+        work, formats=("int8",), methods=("ablation",), error=1e-9, resume=part
+    )
     assert part.measured("0", "int8").samples == 3
     for row in whole.rows:
-        assert joined[row.layer].scores["int8"]["ablation"].value == pytest.approx(row.scores["int8"]["ablation"].value)
-        assert joined[row.layer].scores["int8"]["ablation"].error == pytest.approx(row.scores["int8"]["ablation"].error)
-    monkeypatch.setattr(estimation.Hearing, "_round", lambda *_: pytest.fail("it was known already"))
-    again = lab.sensitivity(work, formats=("int8",), methods=("ablation",), error=1e-9, resume=joined)
+        assert joined[row.layer].scores["int8"]["ablation"].value == pytest.approx(
+            row.scores["int8"]["ablation"].value
+        )
+        assert joined[row.layer].scores["int8"]["ablation"].error == pytest.approx(
+            row.scores["int8"]["ablation"].error
+        )
+    monkeypatch.setattr(
+        estimation.Hearing, "_round", lambda *_: pytest.fail("it was known already")
+    )
+    again = lab.sensitivity(
+        work, formats=("int8",), methods=("ablation",), error=1e-9, resume=joined
+    )
     assert again.rows == joined.rows
 
 
@@ -252,15 +332,25 @@ def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
     work = classes()
     before = state_of(work.model)
     calls = iter(range(100))
-    seen = lab.sensitivity(work, formats=("int8",), methods=("ablation", "quadratic"), should_stop=lambda: next(calls) == 6)
+    seen = lab.sensitivity(
+        work,
+        formats=("int8",),
+        methods=("ablation", "quadratic"),
+        should_stop=lambda: next(calls) == 6,
+    )
     assert seen.is_interrupted and [method.samples for method in seen.methods] == [3]
     assert state_of(work.model) == before
 
     def interrupt(answer: Tensor, target: Tensor) -> Tensor:
         raise KeyboardInterrupt
 
-    kept = lab.sensitivity(work, formats=("int8",), methods=("quadratic",), resume=seen, should_stop=lambda: True)
-    assert kept.is_interrupted and [method.name for method in kept.methods] == ["ablation", "quadratic"]
+    kept = lab.sensitivity(
+        work, formats=("int8",), methods=("quadratic",), resume=seen, should_stop=lambda: True
+    )
+    assert kept.is_interrupted and [method.name for method in kept.methods] == [
+        "ablation",
+        "quadratic",
+    ]
     work.loss = interrupt
     with pytest.raises(KeyboardInterrupt):
         lab.sensitivity(work)
@@ -268,14 +358,18 @@ def test_an_interrupt_keeps_what_there_is_and_none_without_anything():
 
 
 def test_when_the_time_is_over_every_layer_has_been_heard_once(monkeypatch):
-    seen = lab.sensitivity(classes(), formats=("int8",), methods=("ablation", "quadratic"), seconds=1e-9, error=1e-9)
+    seen = lab.sensitivity(
+        classes(), formats=("int8",), methods=("ablation", "quadratic"), seconds=1e-9, error=1e-9
+    )
     assert [method.samples for method in seen.methods] == [1, 1]
     assert all(set(row.scores["int8"]) == {"ablation", "quadratic"} for row in seen.rows)
     assert "3 of 3 means are less certain" in seen.notes[0]
 
 
 def test_what_is_known_well_enough_is_not_sampled_further():
-    seen = lab.sensitivity(classes(batches=30), formats=("int2-weights",), methods=("output",), error=0.5)
+    seen = lab.sensitivity(
+        classes(batches=30), formats=("int2-weights",), methods=("output",), error=0.5
+    )
     assert {one.samples for row in seen.rows for one in row.scores["int2-weights"].values()} == {4}
 
 
@@ -283,8 +377,11 @@ def test_a_format_that_breaks_a_layer_costs_infinitely_much():
     model = nn.Sequential(nn.Linear(4, 3))
     with torch.no_grad():
         model[0].weight[0, 0] = 1e30
-    seen = lab.sensitivity(classes(model, loss=F.mse_loss, train=[(torch.ones(2, 4) * 1e-30, torch.zeros(2, 3))]),
-                           formats=("fp16",), methods=("quadratic", "ablation"))  # fmt: skip
+    seen = lab.sensitivity(
+        classes(model, loss=F.mse_loss, train=[(torch.ones(2, 4) * 1e-30, torch.zeros(2, 3))]),
+        formats=("fp16",),
+        methods=("quadratic", "ablation"),
+    )
     assert {one.value for one in seen["0"].scores["fp16"].values()} == {float("inf")}
     assert Sensitivity.model_validate_json(seen.model_dump_json()) == seen
 
@@ -312,21 +409,51 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"error": 0}, "never reached; ask for one above 0"),
     ({}, {"seconds": 0}, "leave no time"),
     ({"loss": detached}, {}, "has no gradient in its weights"),
-    ({"loss": lambda answer, target: float(answer.argmax(1).float().mean())}, {}, "has no gradient in its weights"),
+    (
+        {"loss": lambda answer, target: float(answer.argmax(1).float().mean())},
+        {},
+        "has no gradient in its weights",
+    ),
     ({"loss": lambda answer, target: answer.mean() * float("nan")}, {}, "is nan on batch"),
-    ({"loss": lambda answer, target: answer.mean() * float("nan")}, {"methods": ("ablation",)}, "is nan on batch"),
-    ({"model": nn.Sequential(nn.Linear(4, 3), Broken())}, {"methods": ("output",)}, "answers NaN on batch .*layer '1' .Broken"),
-    ({"model": nn.Sequential(nn.Linear(4, 3), Broken())}, {"methods": ("divergence",)}, "answers NaN on batch"),
+    (
+        {"loss": lambda answer, target: answer.mean() * float("nan")},
+        {"methods": ("ablation",)},
+        "is nan on batch",
+    ),
+    (
+        {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
+        {"methods": ("output",)},
+        "answers NaN on batch .*layer '1' .Broken",
+    ),
+    (
+        {"model": nn.Sequential(nn.Linear(4, 3), Broken())},
+        {"methods": ("divergence",)},
+        "answers NaN on batch",
+    ),
     ({"loss": lambda answer, target: answer}, {}, r"has shape \(6, 3\); let it return one number"),
     ({"loss": lambda answer: answer}, {}, "it is called as loss"),
-    ({"model": nn.Sequential(nn.LayerNorm(4))}, {}, "has no layer with a weight that can be rounded"),
+    (
+        {"model": nn.Sequential(nn.LayerNorm(4))},
+        {},
+        "has no layer with a weight that can be rounded",
+    ),
     ({"model": nn.Sequential(nn.Linear(4, 3).bfloat16())}, {}, "in bfloat16 already"),
-    ({"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]}, {"methods": ("fisher-sampled",)}, "no classes"),
-    ({"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]}, {"methods": ("divergence",)}, "no classes"),
-]  # fmt: skip
+    (
+        {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
+        {"methods": ("fisher-sampled",)},
+        "no classes",
+    ),
+    (
+        {"loss": F.mse_loss, "train": [(torch.ones(2, 4), torch.ones(2, 3))]},
+        {"methods": ("divergence",)},
+        "no classes",
+    ),
+]
 
 
-@pytest.mark.parametrize(("made", "asked", "message"), BAD, ids=[message[:40] for *_, message in BAD])
+@pytest.mark.parametrize(
+    ("made", "asked", "message"), BAD, ids=[message[:40] for *_, message in BAD]
+)
 def test_what_cannot_be_judged_is_one_sentence_and_changes_nothing(made, asked, message):
     made = dict(made)
     work = classes(made.pop("model", None))
@@ -352,25 +479,47 @@ def test_a_record_of_other_weights_or_another_seed_is_not_gone_on_with():
 
 
 def test_an_order_that_is_chance_is_called_so():
-    seen = lab.sensitivity(classes(), formats=("int8", "int2-weights"), methods=("ablation", "quadratic"))
-    assert sum(note.startswith("int8: what was measured is more than twice its error in") for note in seen.notes) == 1
+    seen = lab.sensitivity(
+        classes(), formats=("int8", "int2-weights"), methods=("ablation", "quadratic")
+    )
+    assert (
+        sum(
+            note.startswith("int8: what was measured is more than twice its error in")
+            for note in seen.notes
+        )
+        == 1
+    )
     exact = lab.sensitivity(classes(), formats=("int8",), methods=("ablation",), batches=1)
     assert not [note for note in exact.notes if "twice its error" in note]
 
 
 def test_a_network_with_data_is_judged_and_the_record_tells_it():
     work = lab.load("resnet18-digits-tiny", trained=False)
-    seen = lab.sensitivity(work, formats=("int2-weights", "int8"), methods=("quadratic", "ablation"), layers="layer1",
-                           batches=[(x[:4], y[:4]) for x, y in work.train[:2]])  # fmt: skip
-    assert len(seen.rows) == 4 and seen.examples == 8 and set(seen.methods[0].agreement) == {"int2-weights", "int8"}
+    seen = lab.sensitivity(
+        work,
+        formats=("int2-weights", "int8"),
+        methods=("quadratic", "ablation"),
+        layers="layer1",
+        batches=[(x[:4], y[:4]) for x, y in work.train[:2]],
+    )
+    assert (
+        len(seen.rows) == 4
+        and seen.examples == 8
+        and set(seen.methods[0].agreement) == {"int2-weights", "int8"}
+    )
     for text in (str(seen), seen._repr_html_()):
-        assert all(word in text for word in ("layer1.0.conv1", "int2-weights", "quadratic", "loss", "agree"))
+        assert all(
+            word in text
+            for word in ("layer1.0.conv1", "int2-weights", "quadratic", "loss", "agree")
+        )
     assert repr(seen) == "Sensitivity(resnet18-digits-tiny: 4 layers × 2 formats by quadratic)"
     assert list(seen.frame.columns) == ["kind", "parameters", "int2-weights", "int8"]
 
 
 @pytest.mark.parametrize("is_made_there", [False, True], ids=["called there", "made there"])
-def test_under_inference_mode_layers_and_channels_are_judged_as_elsewhere(is_made_there: bool) -> None:
+def test_under_inference_mode_layers_and_channels_are_judged_as_elsewhere(
+    is_made_there: bool,
+) -> None:
     expected, judged = lab.sensitivity(classes(), formats=("int8",)), lab.importance(classes())
     made = None if is_made_there else classes()
     with torch.inference_mode():

@@ -1,4 +1,6 @@
-"""Files that cannot be written or are none: one clear sentence at once, and nothing half-done is left behind."""
+"""Files that cannot be written or are none: one clear sentence at once, and nothing half-done is
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ def variant() -> lab.Variant:
 
 
 def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 def full(*given: object, **more: object) -> None:
@@ -71,14 +78,17 @@ def test_a_full_disk_is_one_sentence_about_the_folder_and_the_old_model_stays(
         made.save(tmp_path / "saved")
     sentence = str(caught.value)
     assert sentence == (
-        f"Cannot write into {tmp_path / 'saved'}: No space left on device; free some space there or choose another folder."
+        f"Cannot write into {tmp_path / 'saved'}: No space left on device; free some space there "
+        "or choose another folder."
     )
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
     again = lab.load(tmp_path / "saved", work=lab.Workload(Small(), images()))
     assert weights_hash(again.model) == weights_hash(made.module)
 
 
-def test_a_full_disk_is_told_for_a_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_for_a_file_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_room(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -109,12 +119,15 @@ def test_a_training_goes_on_where_the_disk_is_full(monkeypatch: pytest.MonkeyPat
 def test_a_file_that_may_grow_no_further_is_a_sentence_in_a_real_process(tmp_path: Path) -> None:
     told = run(NO_ROOM, tmp_path / "saved")
     assert told.stdout.strip() == (
-        f"Cannot write into {tmp_path / 'saved'}: File too large; free some space there or choose another folder."
+        f"Cannot write into {tmp_path / 'saved'}: File too large; free some space there or choose "
+        "another folder."
     ), told.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_the_next_save_clears_what_a_killed_one_left_and_not_what_another_is_writing(tmp_path: Path) -> None:
+def test_the_next_save_clears_what_a_killed_one_left_and_not_what_another_is_writing(
+    tmp_path: Path,
+) -> None:
     assert run(KILLED, tmp_path / "saved").returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
     (tmp_path / ".saved.mine").mkdir()
@@ -131,7 +144,12 @@ def odd_paths(folder: Path) -> dict[str, Path]:
     os.mkfifo(folder / "pipe")
     with (folder / "huge").open("wb") as file:
         file.truncate(1 << 40)  # sparse: it takes no room
-    return {"pipe": folder / "pipe", "device": Path("/dev/zero"), "folder": folder, "huge": folder / "huge"}
+    return {
+        "pipe": folder / "pipe",
+        "device": Path("/dev/zero"),
+        "folder": folder,
+        "huge": folder / "huge",
+    }
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with a name")
@@ -145,12 +163,16 @@ def odd_paths(folder: Path) -> dict[str, Path]:
         ("huge", "is 1,099,511,627,776 bytes, past the limit"),
     ],
 )
-def test_what_is_no_file_that_ends_is_refused_at_once(load, kind: str, sentence: str, tmp_path: Path) -> None:
+def test_what_is_no_file_that_ends_is_refused_at_once(
+    load, kind: str, sentence: str, tmp_path: Path
+) -> None:
     with pytest.raises(FileError, match=sentence):
         load(odd_paths(tmp_path)[kind])
 
 
-def test_a_file_that_says_it_is_empty_and_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_that_says_it_is_empty_and_never_ends_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("x" * 1000)
     with pytest.raises(FileError, match="past the limit of 10"):

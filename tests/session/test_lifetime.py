@@ -1,4 +1,6 @@
-"""A session and its workbench keep no more than they need, go when nobody refers to them, and never leave anybody waiting."""
+"""A session and its workbench keep no more than they need, go when nobody refers to them, and never
+leave anybody waiting.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def quick(monkeypatch):
 
 
 class Interrupted(nn.Module):
-    """Its forward is interrupted while `error` is set, as by a person or by a library that ends the program."""
+    """Its forward is interrupted while `error` is set, as by a person or by a library that ends the
+    program.
+    """
 
     error: BaseException | None = None
 
@@ -59,7 +63,10 @@ def bench_of(work):
 
 def parts_of(bench):
     """What is to go with a workbench."""
-    return [weakref.ref(one) for one in (bench, bench.session, bench.session._own.model, bench.variant.module)]
+    return [
+        weakref.ref(one)
+        for one in (bench, bench.session, bench.session._own.model, bench.variant.module)
+    ]
 
 
 def workers():
@@ -77,7 +84,9 @@ def test_a_session_keeps_so_many_variants_comparisons_and_profiles(monkeypatch):
     session = Session(small(), rounds=1, seconds=0.05)
     first = session.wait(PATIENCE).baseline
     for name in ("bf16", "fp16", "bf16", "fp16", "bf16", "fp16", "bf16"):
-        session.choose({"precision": {"layers": {"conv" if len(session._past) % 2 else "head": name}}})
+        session.choose(
+            {"precision": {"layers": {"conv" if len(session._past) % 2 else "head": name}}}
+        )
         state = session.wait(PATIENCE)
         assert state.error is None and state.variant is not None and state.baseline is first
     assert len(session._past) > 5
@@ -114,7 +123,9 @@ def test_a_workbench_that_goes_while_its_worker_is_busy_ends_what_it_does():
     bench = bench_of(small())
     measuring = threading.Event()
     bench.session.rounds, bench.session.seconds = 10**6, 1e6  # it would take for ever
-    bench.session.observe(lambda state: measuring.set() if state.status == "measuring" and state.done else None)
+    bench.session.observe(
+        lambda state: measuring.set() if state.status == "measuring" and state.done else None
+    )
     bench.recipe = lab.Recipe(["fold"])
     assert measuring.wait(PATIENCE)
     worker, parts = bench.session._worker, parts_of(bench)
@@ -133,7 +144,9 @@ def test_a_workbench_that_is_shown_lives_until_its_cell_makes_the_next_one():
     del bench
     stranger = bench_of(other)
     gc.collect()
-    assert all(one() is not None for one in parts), "it is shown, and another model's is no reason to close it"
+    assert all(one() is not None for one in parts), (
+        "it is shown, and another model's is no reason to close it"
+    )
     bench = bench_of(work)
     gc.collect()
     assert [one() for one in parts] == [None] * 4
@@ -175,7 +188,10 @@ def test_an_interrupt_inside_a_forward_is_told_and_nobody_waits_for_ever(interru
     Interrupted.error = error
     session.choose("fold")
     state = session.wait(PATIENCE)
-    assert state.status == "idle" and f"interrupted while it ran ({type(error).__name__})" in state.error
+    assert (
+        state.status == "idle"
+        and f"interrupted while it ran ({type(error).__name__})" in state.error
+    )
     Interrupted.error = None
     assert state.can_redo and session.redo()
     state = session.wait(PATIENCE)
@@ -263,7 +279,10 @@ def test_what_is_no_recipe_is_refused_where_it_is_set(given, sentence):
 
 
 def test_a_bare_model_is_no_workload_for_a_workbench(capsys):
-    with pytest.raises(WorkloadError, match=r"A Small is no workload; wrap the model: lab\.Workload\(model, inputs\)"):
+    with pytest.raises(
+        WorkloadError,
+        match=r"A Small is no workload; wrap the model: lab\.Workload\(model, inputs\)",
+    ):
         lab.Workbench(Small())
     gc.collect()
     assert not capsys.readouterr().err and not workers()

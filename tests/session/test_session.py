@@ -1,4 +1,6 @@
-"""A session: what is chosen is applied and measured in the background, undone to the bit, and never leaves half of anything."""
+"""A session: what is chosen is applied and measured in the background, undone to the bit, and never
+leaves half of anything.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def test_the_model_as_it_is_is_profiled_and_measured_first(sessions):
     state = sessions().state
     assert not state.is_busy and state.error is None and not state.can_undo
     assert "conv" in state.profile and state.baseline is state.profile
-    assert len(state.comparison.rows) == len({row.name for row in state.comparison.rows}) and len(state.recipe) == 0
+    assert (
+        len(state.comparison.rows) == len({row.name for row in state.comparison.rows})
+        and len(state.recipe) == 0
+    )
 
 
 def test_a_choice_is_applied_and_measured_and_profiled(sessions):
@@ -68,7 +73,9 @@ def test_undo_and_redo_are_at_once_and_undoing_everything_gives_the_original_to_
     assert weights_hash(undone.variant.module) == before == weights_hash(model)
     torch.manual_seed(0)
     assert model(images()).shape == answer.shape
-    assert [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()] == hooks
+    assert [
+        (len(one._forward_hooks), len(one._forward_pre_hooks)) for one in model.modules()
+    ] == hooks
     x = images()
     with torch.no_grad():
         assert torch.equal(undone.variant.model(x), model(x))
@@ -113,21 +120,27 @@ def test_a_newer_choice_ends_an_older_measurement(sessions):
     session = sessions()
     measuring = threading.Event()
     session.rounds, session.seconds = 10**6, 1e6  # it would take for ever
-    session.observe(lambda state: measuring.set() if state.status == "measuring" and state.done else None)
+    session.observe(
+        lambda state: measuring.set() if state.status == "measuring" and state.done else None
+    )
     session.choose("fold")
     assert measuring.wait(PATIENCE)
     session.rounds, session.seconds = 1, 0.1
     session.choose("layout")
     state = session.wait(PATIENCE)
     assert state.recipe == lab.Recipe(["fold", "layout"]) and state.comparison is not None
-    assert lab.Recipe(["fold"]).digest not in session._measured, "what was cut short is measured again when it is asked for"
+    assert lab.Recipe(["fold"]).digest not in session._measured, (
+        "what was cut short is measured again when it is asked for"
+    )
 
 
 def test_a_measurement_can_be_stopped_and_taken_again(sessions, monkeypatch):
     session = sessions()
     reached = threading.Event()
     session.rounds, session.seconds = 10**6, 1e6
-    stop = session.observe(lambda state: reached.set() if state.status == "measuring" and state.done > 1 else None)
+    stop = session.observe(
+        lambda state: reached.set() if state.status == "measuring" and state.done > 1 else None
+    )
     session.choose("fold")
     assert reached.wait(PATIENCE)
     session.stop()
@@ -150,7 +163,9 @@ def test_a_listener_that_fails_is_logged_and_the_session_goes_on(sessions, caplo
     session.observe(lambda state: seen.append(state.status))
     session.choose("fold")
     assert session.wait(PATIENCE).variant is not None
-    assert {"applying", "measuring", "idle"} <= set(seen) and "a listener of the session failed" in caplog.text
+    assert {"applying", "measuring", "idle"} <= set(
+        seen
+    ) and "a listener of the session failed" in caplog.text
 
 
 def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
@@ -165,8 +180,16 @@ def test_a_wrong_step_is_refused_where_it_is_asked_for(sessions):
     [
         ([], "fold", ["fold"]),
         (["fold"], "fold", ["fold"]),
-        (["fold", {"backend": {"name": "onnxruntime"}}], "layout", ["fold", "layout", {"backend": {"name": "onnxruntime"}}]),
-        ([{"backend": {"name": "onnxruntime"}}], {"backend": {"name": "eager"}}, [{"backend": {"name": "eager"}}]),
+        (
+            ["fold", {"backend": {"name": "onnxruntime"}}],
+            "layout",
+            ["fold", "layout", {"backend": {"name": "onnxruntime"}}],
+        ),
+        (
+            [{"backend": {"name": "onnxruntime"}}],
+            {"backend": {"name": "eager"}},
+            [{"backend": {"name": "eager"}}],
+        ),
         (
             [{"precision": {"layers": {"a": "bf16"}}}, "layout"],
             {"precision": {"layers": {"b": "fp16"}}},
@@ -182,7 +205,11 @@ def test_a_cell_may_apply_and_measure_the_same_model_while_the_session_does(sess
     session = sessions()
     session.choose("fold")
     session.choose("layout")
-    comparison = lab.compare(session.work, lab.Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]), rounds=1)
+    comparison = lab.compare(
+        session.work,
+        lab.Recipe(["fold", {"backend": {"name": "onnxruntime", "threads": 1}}]),
+        rounds=1,
+    )
     seen = lab.profile(session.work, runs=1)
     state = session.wait(PATIENCE)
     assert all(row.failure is None for row in comparison.rows) and seen.failure is None
@@ -195,7 +222,9 @@ def test_the_model_may_be_trained_in_a_cell_while_the_session_runs_its_copy(sess
     modes = set()
     model.register_forward_hook(lambda module, args, output: modes.add(module.training))
     session.choose("fold")
-    assert all(module.training for module in model.modules()), "the worker does not put it in eval mode"
+    assert all(module.training for module in model.modules()), (
+        "the worker does not put it in eval mode"
+    )
     state = session.wait(PATIENCE)
     assert not modes, "the worker never calls it"
     assert lab.compare(session.work, state.variant, rounds=1)["fold batch-norm"].failure is None

@@ -26,18 +26,31 @@ class Attended(nn.Module):
 
     def forward(self, x, *, is_causal=False, padding=None, need_weights=False):
         mask = nn.Transformer.generate_square_subsequent_mask(200) if is_causal else None
-        options = {"attn_mask": mask, "key_padding_mask": padding, "need_weights": need_weights, "is_causal": is_causal}
+        options = {
+            "attn_mask": mask,
+            "key_padding_mask": padding,
+            "need_weights": need_weights,
+            "is_causal": is_causal,
+        }
         given = self.norm(x)
         return x + self.attention(given, given, given, **options)[0]
 
 
 def sight():
     """A vision transformer of as many tokens as 16 × 16 patches and one are."""
-    return VisionTransformer(side=64, patch=4, width=32, depth=2, heads=2, classes=5).eval(), (torch.randn(2, 3, 64, 64),), {}
+    return (
+        VisionTransformer(side=64, patch=4, width=32, depth=2, heads=2, classes=5).eval(),
+        (torch.randn(2, 3, 64, 64),),
+        {},
+    )
 
 
 def text():
-    return Bert(vocabulary=50, length=256, width=32, depth=2, heads=2).eval(), (torch.randint(0, 50, (2, 200)),), {}
+    return (
+        Bert(vocabulary=50, length=256, width=32, depth=2, heads=2).eval(),
+        (torch.randint(0, 50, (2, 200)),),
+        {},
+    )
 
 
 def padded_text(visible):
@@ -62,13 +75,25 @@ def foreign(kind, **options):
 
     def make():
         transformers = pytest.importorskip("transformers")
-        shared = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+        shared = {
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+        }
         if kind == "ViT":
             config = transformers.ViTConfig(image_size=64, patch_size=4, **shared)
             return transformers.ViTModel(config).eval(), (torch.randn(2, 3, 64, 64),), {}
         if kind == "GPT2":
             config = transformers.GPT2Config(
-                vocab_size=50, n_positions=256, n_embd=32, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0, use_cache=False
+                vocab_size=50,
+                n_positions=256,
+                n_embd=32,
+                n_layer=1,
+                n_head=2,
+                bos_token_id=0,
+                eos_token_id=0,
+                use_cache=False,
             )
             return transformers.GPT2Model(config).eval(), (torch.randint(0, 50, (2, 200)),), options
         config = transformers.BertConfig(vocab_size=50, max_position_embeddings=256, **shared)
@@ -78,7 +103,9 @@ def foreign(kind, **options):
 
 
 def right(batch, tokens=200, missing=90):
-    """Which tokens of a text that is padded on the right are there; the first of a batch is whole."""
+    """Which tokens of a text that is padded on the right are there; the first of a batch is
+    whole.
+    """
     visible = torch.ones(batch, tokens, dtype=torch.bool)
     visible[1:, tokens - missing :] = False
     return visible

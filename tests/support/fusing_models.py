@@ -38,7 +38,9 @@ def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:
         assert output_error(reference, work.output())[0] == 0
     assert weights_hash(model) == before
     assert [name for name, _ in variant.module.named_modules()] == names
-    assert [type(one).__name__ for one in model.modules() if isinstance(one, FusedLayer | FusedBlock)] == []
+    assert [
+        type(one).__name__ for one in model.modules() if isinstance(one, FusedLayer | FusedBlock)
+    ] == []
     return variant
 
 
@@ -46,7 +48,11 @@ def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:
 def preferring(way: str) -> Iterator[None]:
     """This way is the quickest wherever it is one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluate, "timed", lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0})
+        patch.setattr(
+            evaluate,
+            "timed",
+            lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0},
+        )
         yield
 
 
@@ -58,7 +64,9 @@ def patterns(variant: Variant) -> dict[str, str]:
 class Block(nn.Module):
     """A random piece of a network; the drawn kind decides how its parts are joined."""
 
-    def __init__(self, kind: str, width: int, act: str = "relu", *, bias: bool = True, groups: int = 1) -> None:
+    def __init__(
+        self, kind: str, width: int, act: str = "relu", *, bias: bool = True, groups: int = 1
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.conv = nn.Conv2d(width, width, 3, padding=1, bias=bias, groups=groups)
@@ -66,7 +74,9 @@ class Block(nn.Module):
         self.other = nn.Conv2d(width, width, 1, bias=not bias)
         self.act = ACTS[act]()
         self.drop = nn.Dropout(0.4)
-        self.body = nn.Sequential(nn.Conv2d(width, width, 1), ACTS[act](), nn.Conv2d(width, width, 1, bias=bias))
+        self.body = nn.Sequential(
+            nn.Conv2d(width, width, 1), ACTS[act](), nn.Conv2d(width, width, 1, bias=bias)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         match self.kind:
@@ -120,24 +130,48 @@ class Block(nn.Module):
 
 
 ACTS: dict[str, Callable[[], nn.Module]] = {
-    "relu": nn.ReLU, "relu in place": lambda: nn.ReLU(inplace=True), "relu6": nn.ReLU6, "silu": nn.SiLU, "gelu": nn.GELU,
-    "gelu by tanh": lambda: nn.GELU(approximate="tanh"), "hardswish": nn.Hardswish, "hardsigmoid": nn.Hardsigmoid,
-    "sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "softplus": nn.Softplus,
-}  # fmt: skip
+    "relu": nn.ReLU,
+    "relu in place": lambda: nn.ReLU(inplace=True),
+    "relu6": nn.ReLU6,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+    "gelu by tanh": lambda: nn.GELU(approximate="tanh"),
+    "hardswish": nn.Hardswish,
+    "hardsigmoid": nn.Hardsigmoid,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softplus": nn.Softplus,
+}
 
-FUSIBLE = {  # what becomes of `conv` by the kind of block; the other layers are alone where nothing is said
-    "plain": "convolution + batch-norm + relu", "functional": "convolution + relu", "method": "convolution + relu",
-    "clamped": "convolution + relu6", "residual": "convolution + batch-norm + residual + relu",
-    "residual before": "convolution + residual + relu", "in place": "convolution + residual + relu",
-    "into the other": "convolution", "two branches": "convolution + residual + relu", "around a sequence": "",
-    "shared": "convolution + relu", "twice": "convolution", "used elsewhere": "convolution", "changed between": "convolution",
-    "scalar": "convolution", "weight": "convolution", "twin": "convolution", "branching": "convolution",
-}  # fmt: skip
+# what becomes of `conv` by the kind of block; the other layers are alone where nothing is said
+FUSIBLE = {
+    "plain": "convolution + batch-norm + relu",
+    "functional": "convolution + relu",
+    "method": "convolution + relu",
+    "clamped": "convolution + relu6",
+    "residual": "convolution + batch-norm + residual + relu",
+    "residual before": "convolution + residual + relu",
+    "in place": "convolution + residual + relu",
+    "into the other": "convolution",
+    "two branches": "convolution + residual + relu",
+    "around a sequence": "",
+    "shared": "convolution + relu",
+    "twice": "convolution",
+    "used elsewhere": "convolution",
+    "changed between": "convolution",
+    "scalar": "convolution",
+    "weight": "convolution",
+    "twin": "convolution",
+    "branching": "convolution",
+}
 
 BLOCKS = st.builds(
     lambda kind, act, bias, groups: Block(kind, 8, act, bias=bias, groups=groups),
-    st.sampled_from(list(FUSIBLE)), st.sampled_from(list(ACTS)), st.booleans(), st.sampled_from([1, 4, 8]),
-)  # fmt: skip
+    st.sampled_from(list(FUSIBLE)),
+    st.sampled_from(list(ACTS)),
+    st.booleans(),
+    st.sampled_from([1, 4, 8]),
+)
 
 
 class Branch(nn.Module):
@@ -147,7 +181,12 @@ class Branch(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.act, self.two, self.drop = nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8), nn.Dropout(0.5)
+        self.one, self.act, self.two, self.drop = (
+            nn.Linear(8, 16),
+            nn.GELU(),
+            nn.Linear(16, 8),
+            nn.Dropout(0.5),
+        )
         self.scale, self.powers, self.finish, self.extra = 1.0, (1, 2), torch.sigmoid, None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -169,7 +208,9 @@ def joined(module: nn.Module, x: Tensor) -> int:
     with (
         torch.no_grad(),
         watching(
-            module, lambda layer, args, kwargs: counted.extend(kwargs.keys() & {"residual", "activation"}), lambda *left: None
+            module,
+            lambda layer, args, kwargs: counted.extend(kwargs.keys() & {"residual", "activation"}),
+            lambda *left: None,
         ),
     ):
         module(x)

@@ -20,19 +20,25 @@ from paifuser_lab.measure.flops import counter
 from tests.support.cuda_on_cpu.emulator import EmulationError, Emulator, compiler, source_of
 
 REQUIRED = os.environ.get("PAIFUSER_REQUIRE", "").split(",")
-needs_compiler = pytest.mark.skipif(compiler() is None and "g++" not in REQUIRED, reason="g++ is not installed")
+needs_compiler = pytest.mark.skipif(
+    compiler() is None and "g++" not in REQUIRED, reason="g++ is not installed"
+)
 built = cache(Emulator)
 _TOGETHER = 40  # entries of a module: g++ needs a tenth of a second for each
 
 
 def planned(kernel: Kernel, inputs: tuple[Any, ...], **how: Any) -> tuple[Tensor, Launch]:
-    """A launch, and the room that it is to fill, which holds NaN until then, or 99 where whole numbers go."""
+    """A launch, and the room that it is to fill, which holds NaN until then, or 99 where whole
+    numbers go.
+    """
     out = kernel.empty(*inputs)
     out.fill_(float("nan") if out.is_floating_point() else 99)
     return out, kernel.plan(out, *inputs, **how)
 
 
-def emulated(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...], **how: Any) -> Tensor:
+def emulated(
+    kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...], **how: Any
+) -> Tensor:
     """What the kernel answers on the emulator."""
     out, launch = planned(kernel, inputs)
     built(source_of(kernel.name), entries, **how)(launch)
@@ -44,7 +50,12 @@ def exact(kernel: Kernel, inputs: tuple[Any, ...]) -> Tensor:
     return kernel.compose(*(one.double() if _has_gradient(one) else one for one in inputs))
 
 
-def check_tiles(kernel: Kernel, inputs: tuple[Any, ...], tiles: Iterable[Tile], assert_exact: Callable[..., None]) -> None:
+def check_tiles(
+    kernel: Kernel,
+    inputs: tuple[Any, ...],
+    tiles: Iterable[Tile],
+    assert_exact: Callable[..., None],
+) -> None:
     """However the kernel is cut, its answer is right; what is cut alike is compiled together."""
     tiles = list(tiles)
     for start in range(0, len(tiles), _TOGETHER):
@@ -62,7 +73,15 @@ def check_clean(kernel: Kernel, inputs: tuple[Any, ...], check: str, **how: Any)
     built(source_of(kernel.name), (launch.entry,), check)(launch)
 
 
-def check_caught(kernel: Kernel, inputs: tuple[Any, ...], check: str, text: str, planted: str, words: str, **how: Any) -> None:
+def check_caught(
+    kernel: Kernel,
+    inputs: tuple[Any, ...],
+    check: str,
+    text: str,
+    planted: str,
+    words: str,
+    **how: Any,
+) -> None:
     """The same kernel with a mistake planted is found out, in these words."""
     source = source_of(kernel.name)
     assert text in source, f"{kernel.name} no longer has the line {text!r}"
@@ -73,7 +92,9 @@ def check_caught(kernel: Kernel, inputs: tuple[Any, ...], check: str, text: str,
 
 @contextmanager
 def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
-    """Operators on a CPU run in the emulated kernel, through all that stands before a GPU; what was launched is listed."""
+    """Operators on a CPU run in the emulated kernel, through all that stands before a GPU; what was
+    launched is listed.
+    """
     ran: list[Launch] = []
 
     def run(launch: Launch) -> None:
@@ -85,15 +106,24 @@ def emulator_for_cpu(kernel: Kernel, entries: tuple[str, ...]):
 
 
 def check_operator(kernel: Kernel, entries: tuple[str, ...], inputs: tuple[Any, ...]) -> None:
-    """torch's own checks of an operator, a full graph compiled, an export, its arithmetic, and the composed gradients', or none."""
+    """torch's own checks of an operator, a full graph compiled, an export, its arithmetic, and the
+    composed gradients', or none.
+    """
     operator = getattr(torch.ops.paifuser, kernel.name).default
-    leaves = tuple(one.requires_grad_() if kernel.is_differentiable and _has_gradient(one) else one for one in inputs)
+    leaves = tuple(
+        one.requires_grad_() if kernel.is_differentiable and _has_gradient(one) else one
+        for one in inputs
+    )
     with emulator_for_cpu(kernel, entries) as ran:
         torch.library.opcheck(operator, leaves)
         made = operator(*leaves)
-        compiled = torch.compile(lambda *given: operator(*given) * 2, fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(
+            lambda *given: operator(*given) * 2, fullgraph=True, backend="aot_eager"
+        )
         torch.testing.assert_close(compiled(*leaves), made * 2, rtol=0, atol=0)
-        program = torch.export.export(_Calling(operator, inputs), tuple(one for one in inputs if isinstance(one, Tensor)))
+        program = torch.export.export(
+            _Calling(operator, inputs), tuple(one for one in inputs if isinstance(one, Tensor))
+        )
         assert operator in [node.target for node in program.graph.nodes]
         assert ran
         assert arithmetic(operator, inputs) == arithmetic(kernel.compose, inputs) > 0
@@ -132,7 +162,10 @@ class _Calling(torch.nn.Module):
 
     def __init__(self, operator: Any, inputs: tuple[Any, ...]) -> None:
         super().__init__()
-        self.operator, self.inputs = operator, [None if isinstance(one, Tensor) else (one,) for one in inputs]
+        self.operator, self.inputs = (
+            operator,
+            [None if isinstance(one, Tensor) else (one,) for one in inputs],
+        )
 
     def forward(self, *tensors: Tensor) -> Tensor:
         given = iter(tensors)

@@ -1,4 +1,6 @@
-"""What the words of common.cuh mean, by an independent model in numpy of PTX's tables; the CPU and a GPU are held to it alike."""
+"""What the words of common.cuh mean, by an independent model in numpy of PTX's tables; the CPU and
+a GPU are held to it alike.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ GROUP, QUAD = LANE // 4, LANE % 4
 Run = Callable[[Launch], None]
 
 
-def launched(run: Run, entry: str, *arguments: Tensor, shared_bytes: int = 0, device: str = "cpu") -> list[np.ndarray]:
+def launched(
+    run: Run, entry: str, *arguments: Tensor, shared_bytes: int = 0, device: str = "cpu"
+) -> list[np.ndarray]:
     """The arguments as they are after one warp ran."""
     moved = tuple(one.to(device) for one in arguments)
     run(Launch("probe", entry, (1, 1, 1), (32, 1, 1), shared_bytes, moved))
@@ -27,12 +31,25 @@ def check_products(run: Run, device: str = "cpu") -> None:
     chance = np.random.default_rng(0)
     left, right = chance.integers(-4, 5, (16, 16)), chance.integers(-4, 5, (16, 8))
     for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
-        a = np.stack([left[GROUP + 8 * (r % 2)][LANE, 2 * QUAD + 8 * (r // 2) + i] for r in range(4) for i in range(2)], 1)
+        a = np.stack(
+            [
+                left[GROUP + 8 * (r % 2)][LANE, 2 * QUAD + 8 * (r // 2) + i]
+                for r in range(4)
+                for i in range(2)
+            ],
+            1,
+        )
         b = np.stack([right[2 * QUAD + 8 * r + i, GROUP] for r in range(2) for i in range(2)], 1)
-        words = [torch.from_numpy(one.astype(np.float32)).to(dtype).view(torch.int32) for one in (a, b)]
-        *_, found = launched(run, f"probe_product<{kind}>", *words, torch.zeros(32, 4), device=device)
+        words = [
+            torch.from_numpy(one.astype(np.float32)).to(dtype).view(torch.int32) for one in (a, b)
+        ]
+        *_, found = launched(
+            run, f"probe_product<{kind}>", *words, torch.zeros(32, 4), device=device
+        )
         product = left @ right
-        expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + r + 1 for r in range(4)], 1)
+        expected = np.stack(
+            [product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + r + 1 for r in range(4)], 1
+        )
         np.testing.assert_array_equal(found, expected)
 
 
@@ -40,32 +57,53 @@ def check_whole_products(run: Run, device: str = "cpu") -> None:
     """16×32 by 32×8 in whole numbers with and without a sign, with the extremes."""
     chance = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
-        left, right = (whole(chance, shape, one) for shape, one in (((16, 32), kind), ((32, 8), np.int8)))
-        a = np.stack([left[GROUP + 8 * (r % 2), 4 * QUAD + 16 * (r // 2) + i] for r in range(4) for i in range(4)], 1)
+        left, right = (
+            whole(chance, shape, one) for shape, one in (((16, 32), kind), ((32, 8), np.int8))
+        )
+        a = np.stack(
+            [
+                left[GROUP + 8 * (r % 2), 4 * QUAD + 16 * (r // 2) + i]
+                for r in range(4)
+                for i in range(4)
+            ],
+            1,
+        )
         b = np.stack([right[4 * QUAD + 16 * r + i, GROUP] for r in range(2) for i in range(4)], 1)
         words = [torch.from_numpy(one).view(torch.int32) for one in (a, b)]
         room = torch.zeros(32, 4, dtype=torch.int32)
-        *_, found = launched(run, f"probe_whole_product<{kind.__name__}>", *words, room, device=device)
+        *_, found = launched(
+            run, f"probe_whole_product<{kind.__name__}>", *words, room, device=device
+        )
         product = left.astype(int) @ right.astype(int)
-        expected = np.stack([product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1)
+        expected = np.stack(
+            [product[GROUP + 8 * (r // 2), 2 * QUAD + r % 2] + 3 * (r == 0) for r in range(4)], 1
+        )
         np.testing.assert_array_equal(found, expected)
 
 
 def check_bytes(run: Run, device: str = "cpu") -> None:
-    """Four products of whole numbers added up, with the extremes; bytes of two words in another order."""
+    """Four products of whole numbers added up, with the extremes; bytes of two words in another
+    order.
+    """
     chance = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
         left, right = whole(chance, (32, 4), kind), whole(chance, (32, 4), np.int8)
         words = [torch.from_numpy(one).view(torch.int32).flatten() for one in (left, right)]
         rooms = (torch.zeros(32, dtype=torch.int32) for _ in range(2))
-        *_, sums, mixed = launched(run, f"probe_bytes<{kind.__name__}>", *words, *rooms, device=device)
+        *_, sums, mixed = launched(
+            run, f"probe_bytes<{kind.__name__}>", *words, *rooms, device=device
+        )
         np.testing.assert_array_equal(sums, (left.astype(int) * right.astype(int)).sum(1) + LANE)
         both = np.concatenate([left.view(np.uint8), right.view(np.uint8)], 1)
         places = (0x7640 + LANE % 4 * 0x1111)[:, None] >> 4 * np.arange(4) & 7
-        np.testing.assert_array_equal(mixed.view(np.uint8).reshape(32, 4), np.take_along_axis(both, places, 1))
+        np.testing.assert_array_equal(
+            mixed.view(np.uint8).reshape(32, 4), np.take_along_axis(both, places, 1)
+        )
 
 
-def whole(chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]) -> np.ndarray:
+def whole(
+    chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
+) -> np.ndarray:
     """Whole numbers from end to end of a type, both ends among them."""
     ends = np.iinfo(kind)
     made = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
@@ -81,7 +119,9 @@ def check_matrices(run: Run, device: str = "cpu") -> None:
     held[0, 5] = 0
     for is_transposed in ("false", "true"):
         out = torch.zeros(32, 4, dtype=torch.int32)
-        _, found = launched(run, f"probe_matrices<{is_transposed}>", words, out, shared_bytes=512, device=device)
+        _, found = launched(
+            run, f"probe_matrices<{is_transposed}>", words, out, shared_bytes=512, device=device
+        )
         dealt = held if is_transposed == "false" else held.transpose(0, 2, 1)
         expected = np.stack([dealt[m][GROUP, 2 * QUAD + i] for m in range(4) for i in range(2)], 1)
         np.testing.assert_array_equal(found.view(np.int16), expected)
@@ -102,7 +142,9 @@ def check_lanes(run: Run, device: str = "cpu") -> None:
 
 
 def check_numbers(run: Run, device: str = "cpu") -> None:
-    """Rounding to even, NaN, infinities and zeros of both signs; 2^x and 1/x to three units of the last place."""
+    """Rounding to even, NaN, infinities and zeros of both signs; 2^x and 1/x to three units of the
+    last place.
+    """
     odd = [
         0.0,
         -0.0,
@@ -120,10 +162,14 @@ def check_numbers(run: Run, device: str = "cpu") -> None:
     numbers = torch.cat([torch.tensor(odd), torch.randn(64 - len(odd)) * 3])
     for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         rooms = [torch.zeros(32, dtype=torch.int32), *(torch.zeros(32) for _ in range(4))]
-        _, packed, low, high, power, inverse = launched(run, f"probe_numbers<{kind}>", numbers, *rooms, device=device)
+        _, packed, low, high, power, inverse = launched(
+            run, f"probe_numbers<{kind}>", numbers, *rooms, device=device
+        )
         rounded = numbers.to(dtype)
         known = ~numbers.isnan().numpy()
-        np.testing.assert_array_equal(packed.view(np.int16)[known], rounded.view(torch.int16).numpy()[known])
+        np.testing.assert_array_equal(
+            packed.view(np.int16)[known], rounded.view(torch.int16).numpy()[known]
+        )
         np.testing.assert_array_equal(np.stack([low, high], 1).flatten(), rounded.float().numpy())
         first = numbers[:32].numpy()
         with np.errstate(divide="ignore", over="ignore"):
@@ -131,9 +177,20 @@ def check_numbers(run: Run, device: str = "cpu") -> None:
             np.testing.assert_allclose(inverse, 1 / first, rtol=4e-7)
 
 
-CHECKS = (check_products, check_whole_products, check_bytes, check_matrices, check_lanes, check_numbers)
+CHECKS = (
+    check_products,
+    check_whole_products,
+    check_bytes,
+    check_matrices,
+    check_lanes,
+    check_numbers,
+)
 ENTRIES = (
-    *(f"probe_{what}<{kind}>" for what in ("product", "numbers") for kind in ("bfloat16", "float16")),
+    *(
+        f"probe_{what}<{kind}>"
+        for what in ("product", "numbers")
+        for kind in ("bfloat16", "float16")
+    ),
     *(f"probe_{what}<{kind}>" for what in ("whole_product", "bytes") for kind in ("int8", "uint8")),
     "probe_matrices<false>",
     "probe_matrices<true>",

@@ -30,19 +30,30 @@ def zero_of(kind: str) -> int:
 def columns(channels: int, worth: float, *, is_power: bool = False) -> tuple[Tensor, Tensor]:
     """Scales about so large, powers of two if wanted, and a bias in reach."""
     scales = (
-        torch.tensor(POWERS)[torch.randint(len(POWERS), (channels,))] if is_power else torch.rand(channels) * worth + worth / 9
+        torch.tensor(POWERS)[torch.randint(len(POWERS), (channels,))]
+        if is_power
+        else torch.rand(channels) * worth + worth / 9
     )
     bias = torch.randint(-64, 65, (channels,)) / 32 if is_power else torch.randn(channels)
     return scales, bias
 
 
-def assert_rounded_once(made: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Given], Tensor]) -> None:
-    """The answer is the exact one, rounded: whole sums are exact, and what fp32 then adds is far below a step.
+def assert_rounded_once(
+    made: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Given], Tensor]
+) -> None:
+    """The answer is the exact one, rounded: whole sums are exact, and what fp32 then adds is far
+    below a step.
 
-    A step may be half a step from the exact number and a thousandth more, which lets two neighbours that are equally near be
-    either; a number half a unit of its last place, or two where it is fp32 itself.
+    A step may be half a step from the exact number and a thousandth more, which lets two neighbours
+    that are equally near be either; a number half a unit of its last place, or two where it is fp32
+    itself.
     """
-    given = Given(*(one.double() if torch.is_tensor(one) and one.is_floating_point() else one for one in inputs))
+    given = Given(
+        *(
+            one.double() if torch.is_tensor(one) and one.is_floating_point() else one
+            for one in inputs
+        )
+    )
     exact = numbers(given)
     if given.makes_steps:
         ends = torch.iinfo(given.dtype)
@@ -50,10 +61,14 @@ def assert_rounded_once(made: Tensor, inputs: tuple[Any, ...], numbers: Callable
         torch.testing.assert_close(made.double(), wanted, rtol=0, atol=0.501)
     else:
         units = 2 if given.dtype == torch.float32 else 0.51
-        torch.testing.assert_close(made.double(), exact, rtol=units * torch.finfo(given.dtype).eps, atol=1e-4)
+        torch.testing.assert_close(
+            made.double(), exact, rtol=units * torch.finfo(given.dtype).eps, atol=1e-4
+        )
 
 
 def assert_equal(made: Tensor, inputs: tuple[Any, ...], kernel: Kernel) -> None:
-    """Where scales are powers of two fp32 rounds nothing: every step is that of torch, halves and ends too."""
+    """Where scales are powers of two fp32 rounds nothing: every step is that of torch, halves and
+    ends too.
+    """
     expected = kernel.compose(*inputs)
     assert made.equal(expected), f"{(made != expected).sum()} of {made.numel()} steps are others"

@@ -11,7 +11,9 @@ from paifuser_lab.model.weights import weights_hash
 
 
 class Small(nn.Module):
-    """Convolution, batch-norm, ReLU, linear: the everyday case. Its batch-norm has statistics worth folding."""
+    """Convolution, batch-norm, ReLU, linear: the everyday case. Its batch-norm has statistics worth
+    folding.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,11 +36,18 @@ class Mapped(nn.Module):
         self.line = nn.Linear(6, 4)
         self.config = {"hidden": 6}
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None, scale: float = 1.0) -> dict[str, Any]:
+    def forward(
+        self, ids: Tensor, mask: Tensor | None = None, scale: float = 1.0
+    ) -> dict[str, Any]:
         hidden = self.table(ids)
         if mask is not None:
             hidden = hidden * mask.unsqueeze(-1)
-        return {"logits": self.line(hidden) * scale, "states": (hidden, None), "kind": "mapped", "count": 3}
+        return {
+            "logits": self.line(hidden) * scale,
+            "states": (hidden, None),
+            "kind": "mapped",
+            "count": 3,
+        }
 
     def helper(self) -> str:
         return "helped"
@@ -135,7 +144,13 @@ def state_of(model: nn.Module) -> dict[str, Any]:
     return {
         "hash": weights_hash(model),
         "training": [module.training for module in model.modules()],
-        "hooks": [len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()],
-        "parameters": [(id(one), one.requires_grad, None if one.grad is None else id(one.grad)) for one in model.parameters()],
+        "hooks": [
+            len(module._forward_pre_hooks) + len(module._forward_hooks)
+            for module in model.modules()
+        ],
+        "parameters": [
+            (id(one), one.requires_grad, None if one.grad is None else id(one.grad))
+            for one in model.parameters()
+        ],
         "buffers": [(id(one), one.clone().tolist()) for one in model.buffers()],
     }

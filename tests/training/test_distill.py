@@ -1,4 +1,6 @@
-"""Distillation: a changed model learns from the original, which stays as it is; what cannot be compared is said."""
+"""Distillation: a changed model learns from the original, which stays as it is; what cannot be
+compared is said.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,27 @@ from paifuser_lab.errors import RecipeError, StepError, StoppedError
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
 from paifuser_lab.training import Batches, Training, run, train
-from paifuser_lab.training.distillation import Projections, Teacher, answers_of, blend_of, divergence, kinds_of, stages
-from paifuser_lab.training.distillation.features import attention_distance, attention_map, feature_distance
+from paifuser_lab.training.distillation import (
+    Projections,
+    Teacher,
+    answers_of,
+    blend_of,
+    divergence,
+    kinds_of,
+    stages,
+)
+from paifuser_lab.training.distillation.features import (
+    attention_distance,
+    attention_map,
+    feature_distance,
+)
 from paifuser_lab.workload import Inputs
 from tests.support.models import Mapped, Small, enliven, images, state_of
 
-pytestmark = [pytest.mark.filterwarnings("ignore:.*:UserWarning"), pytest.mark.usefixtures("one_thread")]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.usefixtures("one_thread"),
+]
 PATIENCE = 120.0
 PRUNE = {"prune": {"ratio": 0.6, "importance": "random", "round_to": 1, "repair": []}}
 
@@ -44,14 +61,18 @@ class Staged(nn.Module):
 
 
 def block(width: int, after: int, stride: int = 1) -> nn.Sequential:
-    return nn.Sequential(nn.Conv2d(width, after, 3, stride, padding=1), nn.BatchNorm2d(after), nn.ReLU())
+    return nn.Sequential(
+        nn.Conv2d(width, after, 3, stride, padding=1), nn.BatchNorm2d(after), nn.ReLU()
+    )
 
 
 def data(count: int = 5) -> list[tuple[Tensor, Tensor]]:
     """Four pictures in noise."""
     made = torch.Generator().manual_seed(3)
     pictures, labels = torch.randn(4, 3, 8, 8, generator=made), torch.arange(12) % 4
-    return [(pictures[labels] + torch.randn(12, 3, 8, 8, generator=made), labels) for _ in range(count)]
+    return [
+        (pictures[labels] + torch.randn(12, 3, 8, 8, generator=made), labels) for _ in range(count)
+    ]
 
 
 @cache
@@ -77,14 +98,19 @@ def work_of(model: nn.Module | None = None, **options) -> lab.Workload:
 
 
 def distilled(work: lab.Workload, *before, **options) -> lab.Variant:
-    return lab.apply(work, lab.Recipe([*before, {"distill": {"epochs": 2, "learning_rate": 0.01} | options}]))
+    return lab.apply(
+        work, lab.Recipe([*before, {"distill": {"epochs": 2, "learning_rate": 0.01} | options}])
+    )
 
 
 def gap(work: lab.Workload, module: nn.Module) -> float:
     """How far the answers to the train data are from the original's."""
     with torch.no_grad():
         pairs = [(work.model(x), module(x)) for x, _ in work.train]
-    return float(sum((one - other).square().sum() for one, other in pairs) / sum(one.square().sum() for one, _ in pairs))
+    return float(
+        sum((one - other).square().sum() for one, other in pairs)
+        / sum(one.square().sum() for one, _ in pairs)
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,14 +132,24 @@ def test_a_pruned_model_comes_nearer_to_the_original_and_the_original_stays(opti
     variant = distilled(work, PRUNE, epochs=8, **options)
     assert gap(work, variant.module) < 0.8 * gap(work, pruned.module)
     assert state_of(work.model) == before
-    assert [name for name, _ in variant.module.named_parameters()] == [name for name, _ in pruned.module.named_parameters()]
-    assert not any(module._forward_hooks or module.training for module in variant.module.modules()), "it is left as it came"
+    assert [name for name, _ in variant.module.named_parameters()] == [
+        name for name, _ in pruned.module.named_parameters()
+    ]
+    assert not any(
+        module._forward_hooks or module.training for module in variant.module.modules()
+    ), "it is left as it came"
 
 
 def apart(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float, float]:
-    """How differently two models of one width answer the train data in a layer, and where their answers are large."""
+    """How differently two models of one width answer the train data in a layer, and where their
+    answers are large.
+    """
     inputs = torch.cat([x for x, _ in work.train])
-    with torch.no_grad(), answers_of(work.model, [layer]) as taught, answers_of(module, [layer]) as own:
+    with (
+        torch.no_grad(),
+        answers_of(work.model, [layer]) as taught,
+        answers_of(module, [layer]) as own,
+    ):
         work.model(inputs), module(inputs)
     return float(feature_distance(Projections(module, {}, {}, 0), own, taught, [layer])), float(
         attention_distance(own, taught, [layer])
@@ -123,18 +159,24 @@ def apart(work: lab.Workload, module: nn.Module, layer: str) -> tuple[float, flo
 @pytest.mark.parametrize(("index", "what"), [(0, "features"), (1, "attention")])
 def test_layers_that_are_compared_come_nearer_to_the_originals(index, what):
     work, chosen = work_of(), {what: ["near.1.2"], f"{what.removesuffix('s')}_weight": 20}
-    plain, like = (distilled(work, epochs=4, learning_rate=0.03, **options).module for options in ({}, chosen))
+    plain, like = (
+        distilled(work, epochs=4, learning_rate=0.03, **options).module for options in ({}, chosen)
+    )
     assert apart(work, like, "near.1.2")[index] < 0.8 * apart(work, plain, "near.1.2")[index]
 
 
 @pytest.mark.slow
 def test_half_of_the_digits_model_is_brought_back_from_chance():
     work = lab.load("resnet18-digits-tiny")
-    recipe = lab.Recipe([{"prune": {"ratio": 0.5, "repair": []}}, {"distill": {"epochs": 2, "learning_rate": 5e-3}}])
+    recipe = lab.Recipe(
+        [{"prune": {"ratio": 0.5, "repair": []}}, {"distill": {"epochs": 2, "learning_rate": 5e-3}}]
+    )
     pruned, variant = lab.apply(work, recipe[:1]), lab.apply(work, recipe)
     assert work.evaluate(pruned.module) < 0.5 and work.evaluate(variant.module) > 0.9
     told = next(note for note in variant.notes if note.startswith("accuracy"))
-    assert told == f"accuracy {work.evaluate(pruned.module):.4f} → {work.evaluate(variant.module):.4f}"
+    assert (
+        told == f"accuracy {work.evaluate(pruned.module):.4f} → {work.evaluate(variant.module):.4f}"
+    )
 
 
 def test_it_says_what_it_did():
@@ -142,7 +184,10 @@ def test_it_says_what_it_did():
     notes = distilled(work, PRUNE, features="auto").reports[-1].notes
     assert notes[0].startswith("loss ") and " in 2 epochs, 10 steps, " in notes[0]
     assert notes[1].startswith("right ") and " → " in notes[1]
-    assert notes[2] == "learned from the original: its answers as classes; features of near.1.2, far.0.2"
+    assert (
+        notes[2]
+        == "learned from the original: its answers as classes; features of near.1.2, far.0.2"
+    )
     assert notes[3] == "the original's answers to 5 of the batches were kept in memory"
 
 
@@ -191,7 +236,10 @@ def test_what_was_distilled_is_not_distilled_again_in_another_process(monkeypatc
     monkeypatch.setattr(run.Run, "_learn_from", lambda *given: pytest.fail("it is trained again"))
     again = distilled(work_of(), PRUNE, seed=41)
     assert again.weights_hash == first.weights_hash
-    assert "taken from the cache, where an earlier run kept its end; nothing was trained anew" in again.notes
+    assert (
+        "taken from the cache, where an earlier run kept its end; nothing was trained anew"
+        in again.notes
+    )
 
 
 def nudged() -> nn.Module:
@@ -217,14 +265,18 @@ def nudged() -> nn.Module:
 def test_another_training_is_trained(other, options):
     distilled(work_of(), PRUNE, seed=42)
     work = work_of(**{name: made() if name == "model" else made for name, made in other.items()})
-    assert not any("cache" in note for note in distilled(work, PRUNE, **{"seed": 42} | options).notes)
+    assert not any(
+        "cache" in note for note in distilled(work, PRUNE, **{"seed": 42} | options).notes
+    )
 
 
 def test_projections_are_trained_along_and_dropped(monkeypatch):
     seen = []
 
     def watched(*given, extra=None, **options):
-        seen.append((extra, weights_hash(extra), [tuple(weight.shape) for weight in extra.parameters()]))
+        seen.append(
+            (extra, weights_hash(extra), [tuple(weight.shape) for weight in extra.parameters()])
+        )
         return train(*given, extra=extra, **options)
 
     monkeypatch.setattr("paifuser_lab.steps.training_step.train", watched)
@@ -237,9 +289,15 @@ def test_projections_are_trained_along_and_dropped(monkeypatch):
 def test_a_stop_is_no_failure_and_the_same_recipe_goes_on_to_the_bit():
     whole = distilled(work_of(), seed=43, weight_decay=0.02)
     work, asked = work_of(), iter(range(100))
-    with_features = lab.Recipe([{"distill": {"epochs": 3, "learning_rate": 0.01, "seed": 43, "features": "auto"}}])
+    with_features = lab.Recipe(
+        [{"distill": {"epochs": 3, "learning_rate": 0.01, "seed": 43, "features": "auto"}}]
+    )
     with pytest.raises(
-        StoppedError, match=r"^Step 'distill 3 epochs' stopped after step 2 of 5 in epoch 2 of 3; apply it again to go on"
+        StoppedError,
+        match=(
+            r"^Step 'distill 3 epochs' stopped after step 2 of 5 in epoch 2 of 3; apply it again "
+            r"to go on"
+        ),
     ):
         lab.apply(work, with_features, should_stop=lambda: next(asked) >= 7)
     variant = lab.apply(work, with_features)
@@ -249,24 +307,37 @@ def test_a_stop_is_no_failure_and_the_same_recipe_goes_on_to_the_bit():
 
 
 def test_a_training_on_blends_goes_on_to_the_bit_too():
-    recipe = lab.Recipe([{"distill": {"epochs": 2, "seed": 47, "blend": True, "features": ["far"]}}])
+    recipe = lab.Recipe(
+        [{"distill": {"epochs": 2, "seed": 47, "blend": True, "features": ["far"]}}]
+    )
     work, asked = work_of(), iter(range(100))
     with pytest.raises(StoppedError):
         lab.apply(work, recipe, should_stop=lambda: next(asked) >= 4)
     variant, fresh = lab.apply(work, recipe), lab.apply(work_of(), recipe)
-    assert "each batch was blended with itself in another order, and the original asked anew" in variant.notes
+    assert (
+        "each batch was blended with itself in another order, and the original asked anew"
+        in variant.notes
+    )
     assert fresh.weights_hash == variant.weights_hash
 
 
 @given(seed=st.integers(0, 99))
 def test_a_blend_is_between_two_examples_and_so_is_its_loss(seed):
     torch.manual_seed(seed)
-    inputs, labels, scores = Inputs((torch.randn(6, 3), torch.arange(6))), torch.arange(6) % 4, torch.randn(6, 4)
+    inputs, labels, scores = (
+        Inputs((torch.randn(6, 3), torch.arange(6))),
+        torch.arange(6) % 4,
+        torch.randn(6, 4),
+    )
     blend = blend_of(inputs)
     pictures, numbers = blend(inputs).args
     one, other = inputs.args[0], inputs.args[0][blend.order]
-    assert torch.allclose(pictures, blend.share * one + (1 - blend.share) * other) and torch.equal(numbers, inputs.args[1])
-    wanted = blend.share * F.cross_entropy(scores, labels) + (1 - blend.share) * F.cross_entropy(scores, labels[blend.order])
+    assert torch.allclose(pictures, blend.share * one + (1 - blend.share) * other) and torch.equal(
+        numbers, inputs.args[1]
+    )
+    wanted = blend.share * F.cross_entropy(scores, labels) + (1 - blend.share) * F.cross_entropy(
+        scores, labels[blend.order]
+    )
     assert torch.allclose(blend.loss(F.cross_entropy, scores, labels), wanted)
 
 
@@ -294,7 +365,11 @@ def test_a_session_that_is_stopped_steps_back_and_a_redo_goes_on(monkeypatch):
         assert state.error is None and not len(state.recipe) and state.can_redo and len(steps) == 3
         session.redo()
         state = session.wait(PATIENCE)
-        assert state.error is None and state.variant.recipe.label == "distill 2 epochs" and len(steps) == 10
+        assert (
+            state.error is None
+            and state.variant.recipe.label == "distill 2 epochs"
+            and len(steps) == 10
+        )
         assert any("went on from step 3" in note for note in state.variant.notes)
     finally:
         session.close()
@@ -322,7 +397,11 @@ def test_what_is_compared_how(model, target, asked, kinds):
 
 
 def test_named_logits_are_classes_and_whole_numbers_are_nothing():
-    answer = {"logits": torch.zeros(2, 3), "states": (torch.zeros(2, 7), None), "ids": torch.zeros(2, dtype=torch.long)}
+    answer = {
+        "logits": torch.zeros(2, 3),
+        "states": (torch.zeros(2, 7), None),
+        "ids": torch.zeros(2, dtype=torch.long),
+    }
     assert kinds_of(answer, None, "auto") == {".logits": 1}
     assert kinds_of(answer, None, "values") == {".logits": None, ".states.0": None}
     with pytest.raises(StepError, match="no tensor of floating-point numbers"):
@@ -352,7 +431,9 @@ def test_the_divergence_is_the_textbooks():
 
 
 @given(st.integers(0, 10_000), st.floats(0.5, 20), st.integers(1, 3))
-def test_the_divergence_is_no_less_than_none_and_none_where_all_scores_are_moved_alike(seed, temperature, dimension):
+def test_the_divergence_is_no_less_than_none_and_none_where_all_scores_are_moved_alike(
+    seed, temperature, dimension
+):
     made = torch.Generator().manual_seed(seed)
     own, taught = (torch.randn(2, 3, 4, 5, generator=made) for _ in range(2))
     assert float(divergence(own, taught, dimension, temperature)) > 0
@@ -366,7 +447,9 @@ def test_an_attention_map_knows_neither_scale_nor_the_order_of_channels(seed, sc
     answer = torch.randn(2, 6, 3, 3, generator=made)
     known = attention_map(answer, 1)
     assert known.shape == (2, 9) and torch.allclose(known.norm(dim=1), torch.ones(2))
-    assert torch.allclose(attention_map(scale * answer[:, torch.randperm(6, generator=made)], 1), known, atol=1e-5)
+    assert torch.allclose(
+        attention_map(scale * answer[:, torch.randperm(6, generator=made)], 1), known, atol=1e-5
+    )
     assert float(attention_distance({"a": answer}, {"a": answer[:, :3]}, ["a"])) > 1e-3
     assert float(attention_distance({"a": answer}, {"a": -answer}, ["a"])) < 1e-9
 
@@ -376,8 +459,12 @@ def test_stages_end_where_the_size_changes():
     resnet = lab.load("resnet18-tiny")
     assert stages(resnet.model, resnet.inputs) == [f"layer{index}.1" for index in (1, 2, 3, 4)]
     swin = lab.load("swin-t-tiny")
-    assert len(stages(swin.model, swin.inputs)) == 3 and all("attention" not in name for name in stages(swin.model, swin.inputs))
-    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2)).eval()
+    assert len(stages(swin.model, swin.inputs)) == 3 and all(
+        "attention" not in name for name in stages(swin.model, swin.inputs)
+    )
+    plain = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2)
+    ).eval()
     assert stages(plain, Inputs.of(images(size=8))) == ["1", "2"]
 
 
@@ -388,12 +475,22 @@ def test_features_are_projected_where_the_channels_differ_and_compared_as_they_a
     state = torch.get_rng_state()
     made = Projections(model, own, taught, 0)
     assert torch.equal(torch.get_rng_state(), state) and list(made) == ["near"]
-    assert made.project("near", own["near"]).shape == (2, 7, 4, 4) and made.project("far", own["far"]) is own["far"]
+    assert (
+        made.project("near", own["near"]).shape == (2, 7, 4, 4)
+        and made.project("far", own["far"]) is own["far"]
+    )
     weight, bias = made["near"].weight, made["near"].bias
-    assert torch.allclose(made.project("near", own["near"]), F.conv2d(own["near"], weight[:, :, None, None], bias), atol=1e-6)
+    assert torch.allclose(
+        made.project("near", own["near"]),
+        F.conv2d(own["near"], weight[:, :, None, None], bias),
+        atol=1e-6,
+    )
     assert float(feature_distance(made, taught, taught, ["far"])) == 0
     for wrong in (torch.randn(2, 5, 3, 3), torch.randn(2, 5, 4)):
-        with pytest.raises(StepError, match=r"layer 'near' .Identity. answers with shape .* only channels may differ"):
+        with pytest.raises(
+            StepError,
+            match=r"layer 'near' .Identity. answers with shape .* only channels may differ",
+        ):
             Projections(model, {"near": wrong}, taught, 0)
 
 
@@ -401,7 +498,10 @@ def test_what_layers_answer_is_seen_only_within_the_block():
     model = Staged()
     with answers_of(model, ["near", "far.0"]) as found:
         model(images())
-    assert {name: tuple(answer.shape[:2]) for name, answer in found.items()} == {"near": (2, 8), "far.0": (2, 16)}
+    assert {name: tuple(answer.shape[:2]) for name, answer in found.items()} == {
+        "near": (2, 8),
+        "far.0": (2, 16),
+    }
     assert not any(module._forward_hooks for module in model.modules())
 
 
@@ -412,26 +512,51 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
     first = [teacher.teach(batch) for batch in batches.epoch(0, 0)]
     again = [teacher.teach(batch) for batch in batches.epoch(0, 0)]
     assert len(calls) == teacher.kept == 5
-    assert all(one.target.answers[""] is other.target.answers[""] for one, other in zip(first, again, strict=True))
+    assert all(
+        one.target.answers[""] is other.target.answers[""]
+        for one, other in zip(first, again, strict=True)
+    )
     assert torch.equal(first[0].target.answers[""], work.model(first[0].inputs.args[0]))
-    assert first[0].target.layers["near"].shape == (12, 8, 8, 8) and not first[0].target.answers[""].requires_grad
+    assert (
+        first[0].target.layers["near"].shape == (12, 8, 8, 8)
+        and not first[0].target.answers[""].requires_grad
+    )
     monkeypatch.setattr("paifuser_lab.training.distillation.teacher.MOST_BYTES", 100)
     forgetful = Teacher(work.model)
-    assert [forgetful.teach(batch).target.target.shape for batch in batches.epoch(0, 0)] == [(12,)] * 5 and forgetful.kept == 0
+    assert [forgetful.teach(batch).target.target.shape for batch in batches.epoch(0, 0)] == [
+        (12,)
+    ] * 5 and forgetful.kept == 0
 
 
 @pytest.mark.parametrize(
     ("before", "options", "told"),
     [
-        ([{"precision": {"default": "int8-weights"}}], {}, "has no gradients; put 'distill' before precision, or use qat"),
-        ([{"qat": {"epochs": 1}}], {}, "has no gradients; put 'distill' before precision, or use qat"),
-        ([{"precision": {"default": "bf16"}}], {}, "is bfloat16, in which small steps are lost; put 'distill' before precision"),
+        (
+            [{"precision": {"default": "int8-weights"}}],
+            {},
+            "has no gradients; put 'distill' before precision, or use qat",
+        ),
+        (
+            [{"qat": {"epochs": 1}}],
+            {},
+            "has no gradients; put 'distill' before precision, or use qat",
+        ),
+        (
+            [{"precision": {"default": "bf16"}}],
+            {},
+            "is bfloat16, in which small steps are lost; put 'distill' before precision",
+        ),
         ([], {"features": ["nobody.*"]}, "distill: pattern 'nobody"),
-        ([], {"blend": True}, "whole numbers or single examples, which cannot be blended; leave `blend` out"),
+        (
+            [],
+            {"blend": True},
+            "whole numbers or single examples, which cannot be blended; leave `blend` out",
+        ),
         (
             [],
             {"attention": ["head"]},
-            "layer 'head' .Linear. answers with channels alone, at no places; leave it out of attention",
+            "layer 'head' .Linear. answers with channels alone, at no places; leave it out of "
+            "attention",
         ),
     ],
 )
@@ -449,13 +574,20 @@ def test_a_last_batch_of_one_example_is_learned_from_as_it_is():
 
 def test_a_model_without_stages_is_told_to_name_layers():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
-    with pytest.raises(StepError, match="auto finds no stage, as no layer answers with channels at several places; name layers"):
+    with pytest.raises(
+        StepError,
+        match="auto finds no stage, as no layer answers with channels at several places; name layers",
+    ):
         distilled(work_of(flat), features="auto")
 
 
 def test_a_workload_without_data_is_told_what_to_give():
     with pytest.raises(
-        StepError, match=r"Step 'distill 2 epochs' cannot be applied to small: it has nothing to learn from; give .* train="
+        StepError,
+        match=(
+            r"Step 'distill 2 epochs' cannot be applied to small: it has nothing to learn from; "
+            r"give .* train="
+        ),
     ):
         distilled(lab.Workload(Small(), images(), name="small"))
 
@@ -464,19 +596,37 @@ def test_a_loss_that_fails_is_told():
     def loss(scores, target):
         raise KeyError("weights")
 
-    with pytest.raises(StepError, match=r"the loss fails on the train data .KeyError: 'weights'.; mend it"):
+    with pytest.raises(
+        StepError, match=r"the loss fails on the train data .KeyError: 'weights'.; mend it"
+    ):
         distilled(work_of(loss=loss))
 
 
 def test_its_options_are_read_checked_and_written():
     recipe = lab.Recipe(
-        [{"distill": {"epochs": 3, "temperature": 2.5, "features": "auto", "attention": ["layer4"], "why": "accuracy"}}]
+        [
+            {
+                "distill": {
+                    "epochs": 3,
+                    "temperature": 2.5,
+                    "features": "auto",
+                    "attention": ["layer4"],
+                    "why": "accuracy",
+                }
+            }
+        ]
     )
     assert lab.Recipe.from_text(recipe.to_text()) == recipe and recipe.label == "distill 3 epochs"
     assert recipe.steps[0].plan.epochs == 3
     joined = recipe.with_step({"distill": {"epochs": 5}})
     assert len(joined) == 1 and joined.steps[0].epochs == 5 and joined.steps[0].temperature == 2.5
-    for wrong in ({"hard": 1.5}, {"temperature": 0}, {"epochs": 0}, {"optimizer": "adam"}, {"featurs": "auto"}):
+    for wrong in (
+        {"hard": 1.5},
+        {"temperature": 0},
+        {"epochs": 0},
+        {"optimizer": "adam"},
+        {"featurs": "auto"},
+    ):
         with pytest.raises(RecipeError, match=f"step 'distill'.*{next(iter(wrong))}"):
             lab.Recipe([{"distill": wrong}])
 
@@ -496,7 +646,9 @@ def test_under_inference_mode_the_same_is_made_as_elsewhere(step, monkeypatch, t
     expected = weights_hash(lab.apply(work_of(), recipe).module)
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path))  # where nothing was trained before
     with torch.inference_mode():
-        there = lab.apply(work_of(), recipe)  # and the model, the data and the inputs were made there
+        there = lab.apply(
+            work_of(), recipe
+        )  # and the model, the data and the inputs were made there
         assert torch.is_inference_mode_enabled()
     assert weights_hash(there.module) == expected
     assert not any(weight.is_inference() for weight in there.module.parameters())

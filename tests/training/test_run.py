@@ -1,4 +1,6 @@
-"""The training loop: the same for a seed, ended anywhere, gone on with to the bit, and nothing but the model is changed."""
+"""The training loop: the same for a seed, ended anywhere, gone on with to the bit, and nothing but
+the model is changed.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ class Dicey(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.drop, self.last = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.Linear(8, 3)
+        self.first, self.norm, self.drop, self.last = (
+            nn.Linear(4, 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(0.3),
+            nn.Linear(8, 3),
+        )
         self.register_buffer("seen", torch.zeros(()), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,10 +112,18 @@ def everything(model: nn.Module) -> str:
     return weights_hash(dict((*model.named_parameters(), *model.named_buffers())))
 
 
-def trained(source=None, model=None, objective=surprise, kept=None, extra=None, options=None, **hooks):
+def trained(
+    source=None, model=None, objective=surprise, kept=None, extra=None, options=None, **hooks
+):
     model = model or dicey()
     told = train(
-        model, pairs() if source is None else source, objective, plan(**(options or {})), kept=kept, extra=extra, **hooks
+        model,
+        pairs() if source is None else source,
+        objective,
+        plan(**(options or {})),
+        kept=kept,
+        extra=extra,
+        **hooks,
     )
     return model, told
 
@@ -122,7 +137,12 @@ def stopping_after(steps: int):
 def test_a_model_learns():
     model, told = trained(options={"epochs": 30})
     assert told.last_loss < 0.8 * told.first_loss
-    assert len(told.losses) == 30 * COUNT and told.began_at == 0 and not told.is_kept and not told.notes
+    assert (
+        len(told.losses) == 30 * COUNT
+        and told.began_at == 0
+        and not told.is_kept
+        and not told.notes
+    )
     assert float(model.seen) == 30 * COUNT
 
 
@@ -142,16 +162,32 @@ def test_random_state_modes_and_gradients_are_as_before():
     model.first.weight.grad = torch.ones(8, 4)
     modes = [module.training for module in model.modules()]
     generator = torch.Generator().manual_seed(5)
-    chance = [torch.get_rng_state(), generator.get_state(), numpy.random.get_state()[1].tolist(), random.getstate()]
+    chance = [
+        torch.get_rng_state(),
+        generator.get_state(),
+        numpy.random.get_state()[1].tolist(),
+        random.getstate(),
+    ]
     bias, mean = model.last.bias.clone(), model.norm.running_mean.clone()
     with torch.no_grad():
         trained(loader(generator=generator), model)
     assert [module.training for module in model.modules()] == modes
-    assert torch.equal(model.last.bias, bias) and not model.last.bias.requires_grad, "what is frozen stays"
+    assert torch.equal(model.last.bias, bias) and not model.last.bias.requires_grad, (
+        "what is frozen stays"
+    )
     assert not torch.equal(model.norm.running_mean, mean), "it was trained in training mode"
     assert torch.equal(model.first.weight.grad, torch.ones(8, 4)) and model.last.weight.grad is None
-    after = [torch.get_rng_state(), generator.get_state(), numpy.random.get_state()[1].tolist(), random.getstate()]
-    assert torch.equal(after[0], chance[0]) and torch.equal(after[1], chance[1]) and after[2:] == chance[2:]
+    after = [
+        torch.get_rng_state(),
+        generator.get_state(),
+        numpy.random.get_state()[1].tolist(),
+        random.getstate(),
+    ]
+    assert (
+        torch.equal(after[0], chance[0])
+        and torch.equal(after[1], chance[1])
+        and after[2:] == chance[2:]
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +200,9 @@ def test_random_state_modes_and_gradients_are_as_before():
 def test_what_was_stopped_goes_on_to_the_bit(source, steps):
     whole, told = trained(SOURCES[source]())
     kept = Kept("stopped", source, str(steps))
-    with pytest.raises(StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"):
+    with pytest.raises(
+        StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"
+    ):
         trained(SOURCES[source](), kept=kept, should_stop=stopping_after(steps))
     torch.manual_seed(99)
     model, again = trained(SOURCES[source](), kept=kept)
@@ -209,7 +247,9 @@ tests.trained(kept=tests.Kept("killed"), before_step=before_step)
 def test_a_run_that_was_killed_goes_on_to_the_bit():
     whole, _ = trained()
     root = Path(__file__).parent.parent.parent
-    process = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root)
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=root
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if int(line) == COUNT * 3 // 2 + 1:  # it sleeps in the step after the half
@@ -224,7 +264,9 @@ def test_a_run_that_was_killed_goes_on_to_the_bit():
 def test_what_was_trained_to_its_end_is_not_trained_again():
     kept = Kept("finished")
     first, told = trained(kept=kept)
-    again, known = trained(kept=Kept("finished"), objective=lambda *given: pytest.fail("it is trained again"))
+    again, known = trained(
+        kept=Kept("finished"), objective=lambda *given: pytest.fail("it is trained again")
+    )
     assert everything(again) == everything(first) and known.is_kept and known.losses == told.losses
     names = {name.partition("/")[0] for name in Kept("finished").load().tensors}
     assert names == {"model"}, "a training that is over needs no optimizer"
@@ -239,7 +281,8 @@ def test_a_damaged_file_is_ignored_with_a_sentence():
     model, told = trained(kept=Kept("damaged"))
     assert told.began_at == 0 and everything(model) == everything(first)
     assert told.notes == (
-        "what an earlier run kept is damaged and was ignored (it does not have the hash that was stored with it)",
+        "what an earlier run kept is damaged and was ignored (it does not have the hash that was "
+        "stored with it)",
     )
     path.write_bytes(b"no tensors")
     assert "damaged" in trained(kept=Kept("damaged"))[1].notes[0]
@@ -248,7 +291,9 @@ def test_a_damaged_file_is_ignored_with_a_sentence():
 def test_what_was_kept_of_another_model_is_ignored_with_a_sentence():
     trained(kept=Kept("other"))
     model = nn.Sequential(nn.Linear(4, 3))
-    assert trained(model=model, kept=Kept("other"))[1].notes == ("what an earlier run kept is of another model and was ignored",)
+    assert trained(model=model, kept=Kept("other"))[1].notes == (
+        "what an earlier run kept is of another model and was ignored",
+    )
 
 
 def test_what_is_kept_is_its_owners_and_bounded(monkeypatch, tmp_path):
@@ -261,10 +306,14 @@ def test_what_is_kept_is_its_owners_and_bounded(monkeypatch, tmp_path):
     time.sleep(0.02)
     monkeypatch.setattr("paifuser_lab.training.resume.MOST_BYTES", 2 * size + 9)
     Kept("bounded", "last").save(Kept("bounded", "oldest").load())
-    left = {name: Kept("bounded", name).path.is_file() for name in ("oldest", "older", "newest", "last")}
+    left = {
+        name: Kept("bounded", name).path.is_file() for name in ("oldest", "older", "newest", "last")
+    }
     assert left == {"oldest": True, "older": False, "newest": False, "last": True}
     assert Kept("bounded", "last").path.parent.stat().st_mode & 0o077 == 0
-    assert not [file for file in Kept("bounded", "last").path.parent.iterdir() if file.name.startswith(".")]
+    assert not [
+        file for file in Kept("bounded", "last").path.parent.iterdir() if file.name.startswith(".")
+    ]
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
@@ -272,7 +321,11 @@ def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
     model, told = trained(kept=Kept("nowhere"))
     assert everything(model) == everything(trained()[0])
-    assert len(told.notes) == 1 and "could not be kept" in told.notes[0] and "PAIFUSER_CACHE" in told.notes[0]
+    assert (
+        len(told.notes) == 1
+        and "could not be kept" in told.notes[0]
+        and "PAIFUSER_CACHE" in told.notes[0]
+    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -283,30 +336,49 @@ def test_a_loss_that_is_no_number_stops_it_and_leaves_the_last_good_epoch(bad):
 
     moments = []
     model = dicey()
-    told = f"the loss became {bad} in epoch 3, step 4 of {COUNT}, and what was learned until after 2 epochs is kept"
+    told = (
+        f"the loss became {bad} in epoch 3, step 4 of {COUNT}, and what was learned until after 2 "
+        "epochs is kept"
+    )
     kept = Kept("broken", str(bad))
     with pytest.raises(StepError, match=told):
-        trained(model=model, objective=objective, kept=kept, on_epoch=lambda *_: moments.append(everything(model)))
+        trained(
+            model=model,
+            objective=objective,
+            kept=kept,
+            on_epoch=lambda *_: moments.append(everything(model)),
+        )
     assert everything(model) == moments[1], "the weights are those of the last good epoch"
-    assert kept.load().epoch == 2 and all(bool(tensor.isfinite().all()) for tensor in kept.load().tensors.values())
+    assert kept.load().epoch == 2 and all(
+        bool(tensor.isfinite().all()) for tensor in kept.load().tensors.values()
+    )
 
 
 def test_a_gradient_that_is_no_number_is_not_followed():
     def objective(model, inputs, target):
-        root = model.first.weight.sum() * 0 if float(model.seen) < 4 else (model.first.weight * 0).sum().sqrt()
+        root = (
+            model.first.weight.sum() * 0
+            if float(model.seen) < 4
+            else (model.first.weight * 0).sum().sqrt()
+        )
         return surprise(model, inputs, target) + root
 
     model = dicey()
     with pytest.raises(
         StepError,
-        match="the gradient became infinite in epoch 1, step 5 of 6, and nothing of it is kept; try a learning_rate below",
+        match=(
+            "the gradient became infinite in epoch 1, step 5 of 6, and nothing of it is kept; try "
+            "a learning_rate below"
+        ),
     ):
         trained(model=model, objective=objective)
     assert everything(model) == everything(dicey())
 
 
 def test_a_first_loss_that_is_no_number_points_to_the_data():
-    with pytest.raises(StepError, match="in the first step; look for a NaN or an infinity in the train data"):
+    with pytest.raises(
+        StepError, match="in the first step; look for a NaN or an infinity in the train data"
+    ):
         trained([(torch.full((5, 4), float("nan")), torch.arange(5) % 3)])
 
 
@@ -329,7 +401,11 @@ def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept(
     examples = Failing()
     source = DataLoader(examples, batch_size=5)
     with pytest.raises(
-        StepError, match=r"^the train data fail at batch 3 \(OSError: the disk is gone\); mend them and apply it again"
+        StepError,
+        match=(
+            r"^the train data fail at batch 3 \(OSError: the disk is gone\); mend them and apply "
+            r"it again"
+        ),
     ):
         trained(source, kept=Kept("data"))
     examples.is_broken = False
@@ -356,9 +432,15 @@ def test_data_that_are_none_are_refused(source, told):
 @pytest.mark.parametrize(
     ("objective", "told"),
     [
-        (lambda model, inputs, target: inputs(model).sum(0), "the loss has shape .3,.; let it be one number"),
+        (
+            lambda model, inputs, target: inputs(model).sum(0),
+            "the loss has shape .3,.; let it be one number",
+        ),
         (lambda model, inputs, target: 1.0, "the loss is a float; let it be one number"),
-        (lambda model, inputs, target: inputs(model).sum().detach(), "does not depend on any weight"),
+        (
+            lambda model, inputs, target: inputs(model).sum().detach(),
+            "does not depend on any weight",
+        ),
     ],
 )
 def test_a_loss_that_cannot_be_followed_is_refused(objective, told):
@@ -378,9 +460,15 @@ def test_an_interrupt_ends_it_at_once_and_leaves_the_last_sound_moment():
         if done > 0.5:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match=r"^stopped after 1 of 3 epochs; apply it again to go on from there\.$"):
+    with pytest.raises(
+        KeyboardInterrupt,
+        match=r"^stopped after 1 of 3 epochs; apply it again to go on from there\.$",
+    ):
         trained(
-            model=model, kept=Kept("interrupted"), before_step=before_step, on_epoch=lambda *_: moments.append(everything(model))
+            model=model,
+            kept=Kept("interrupted"),
+            before_step=before_step,
+            on_epoch=lambda *_: moments.append(everything(model)),
         )
     assert everything(model) == moments[-1]
     assert everything(trained(kept=Kept("interrupted"))[0]) == everything(trained()[0])
@@ -395,7 +483,9 @@ def test_what_is_drawn_is_another_at_each_step_and_the_same_for_a_seed():
     for _ in range(2):
         trained(objective=objective)
     steps = 3 * COUNT
-    assert drawn[:steps] == drawn[steps:] and all(len(set(column)) == steps for column in zip(*drawn[:steps], strict=True))
+    assert drawn[:steps] == drawn[steps:] and all(
+        len(set(column)) == steps for column in zip(*drawn[:steps], strict=True)
+    )
 
 
 def test_it_tells_how_far_it_is():
@@ -419,7 +509,9 @@ def test_the_learning_rate_is_set_at_every_step_by_the_share_of_all_steps(schedu
     monkeypatch.setattr(Learner, "take_step", noted)
     trained(options={"schedule": schedule})
     wanted = plan(schedule=schedule)
-    assert rates == pytest.approx([wanted.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)])
+    assert rates == pytest.approx(
+        [wanted.rate_at(index / (3 * COUNT)) for index in range(3 * COUNT)]
+    )
     assert len(set(rates)) > 2 * COUNT, "it changes within an epoch"
 
 
@@ -442,9 +534,15 @@ def test_what_is_trained_along_learns_and_goes_on_too():
 
 def test_matrices_decay_and_vectors_do_not():
     model, before = dicey(), dicey()
-    trained(model=model, objective=lambda model, inputs, target: 0 * inputs(model).sum(), options={"weight_decay": 0.1})
+    trained(
+        model=model,
+        objective=lambda model, inputs, target: 0 * inputs(model).sum(),
+        options={"weight_decay": 0.1},
+    )
     assert model.first.weight.norm() < 0.99 * before.first.weight.norm()
-    assert torch.equal(model.first.bias, before.first.bias) and torch.equal(model.norm.weight, before.norm.weight)
+    assert torch.equal(model.first.bias, before.first.bias) and torch.equal(
+        model.norm.weight, before.norm.weight
+    )
 
 
 def test_tied_weights_stay_tied():
@@ -469,7 +567,9 @@ def test_a_model_that_writes_into_its_input_leaves_the_data_alone():
 def test_another_thread_gets_its_turn_between_two_steps():
     done, turns = [], []
     waiter = threading.Thread(
-        target=lambda: [turns.append(len(done)) for _ in range(1) if QUIET.acquire() and not QUIET.release()]
+        target=lambda: [
+            turns.append(len(done)) for _ in range(1) if QUIET.acquire() and not QUIET.release()
+        ]
     )
 
     def before_step(share):
@@ -510,7 +610,14 @@ def test_the_learning_rate_rises_to_its_highest_and_never_past_it(schedule, warm
 
 @pytest.mark.parametrize(
     "given",
-    [{"epochs": 0}, {"learning_rate": 0.0}, {"learning_rate": float("nan")}, {"warm_up": 1.0}, {"clip": 0.0}, {"rate": 1}],
+    [
+        {"epochs": 0},
+        {"learning_rate": 0.0},
+        {"learning_rate": float("nan")},
+        {"warm_up": 1.0},
+        {"clip": 0.0},
+        {"rate": 1},
+    ],
 )
 def test_options_that_mean_nothing_are_refused(given):
     with pytest.raises(ValueError, match=next(iter(given))):
@@ -520,18 +627,29 @@ def test_options_that_mean_nothing_are_refused(given):
 def test_a_list_is_shuffled_anew_each_epoch_and_a_place_is_known_only_where_it_holds_still():
     made = Batches(pairs(), CPU)
     orders = [[batch.number for batch in made.epoch(0, epoch)] for epoch in range(3)]
-    assert all(sorted(order) == list(range(COUNT)) for order in orders) and len({tuple(order) for order in orders}) == 3
+    assert (
+        all(sorted(order) == list(range(COUNT)) for order in orders)
+        and len({tuple(order) for order in orders}) == 3
+    )
     assert [batch.number for batch in made.epoch(0, 1, 4)] == orders[1][4:]
     assert [batch.number for batch in Batches(Own(pairs()), CPU).epoch(0, 0)] == [None] * COUNT
 
 
-@given(place=st.integers(0, 3), at=st.integers(0, (6 << 20) - 1), where=st.sampled_from(["inputs", "target"]))
+@given(
+    place=st.integers(0, 3),
+    at=st.integers(0, (6 << 20) - 1),
+    where=st.sampled_from(["inputs", "target"]),
+)
 @settings(max_examples=5, deadline=None)
 def test_data_are_known_by_all_of_them(place, at, where):
     """Each batch is 24 MB, so that all are more than was once looked at."""
     before = data_fingerprint(Batches(LARGE, CPU))
     assert data_fingerprint(Batches(LARGE, CPU)) == before
-    changed = LARGE[place][0].view(-1)[at : at + 1] if where == "inputs" else LARGE[place][1][at % 4 : at % 4 + 1]
+    changed = (
+        LARGE[place][0].view(-1)[at : at + 1]
+        if where == "inputs"
+        else LARGE[place][1][at % 4 : at % 4 + 1]
+    )
     value = changed.clone()
     changed += 1
     assert data_fingerprint(Batches(LARGE, CPU)) != before

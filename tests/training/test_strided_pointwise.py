@@ -1,4 +1,6 @@
-"""Strided 1×1 convolutions of few channels are trained contiguous, whatever the layout of their input."""
+"""Strided 1×1 convolutions of few channels are trained contiguous, whatever the layout of their
+input.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ def test_few_channels_go_through_a_stride_contiguously(stride, bias):
 
 
 @pytest.mark.parametrize(
-    "convolution", [nn.Conv2d(4, 16, 1), nn.Conv2d(16, 16, 1, stride=2), nn.Conv2d(4, 16, 3, stride=2, padding=1)]
+    "convolution",
+    [nn.Conv2d(4, 16, 1), nn.Conv2d(16, 16, 1, stride=2), nn.Conv2d(4, 16, 3, stride=2, padding=1)],
 )
 def test_all_others_keep_their_layout(convolution):
     (seen,) = strides_of(convolution, convolution.in_channels)
@@ -78,5 +81,7 @@ print("whole")
 
 
 def test_a_narrow_model_trained_in_int8_or_channels_last_does_not_end_the_process():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240
+    )
     assert (done.returncode, done.stdout.strip().endswith("whole")) == (0, True), done.stderr[-500:]

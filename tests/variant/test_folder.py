@@ -1,4 +1,6 @@
-"""A compressed model is one folder: what was saved comes back to the bit, from the original's code and no other."""
+"""A compressed model is one folder: what was saved comes back to the bit, from the original's code
+and no other.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Attending(nn.Module):
 
 
 class Viewing(nn.Module):
-    """Heads by the user's own numbers, which have to follow a cut; half of its rows go by a buffer that is not saved."""
+    """Heads by the user's own numbers, which have to follow a cut; half of its rows go by a buffer
+    that is not saved.
+    """
 
     def __init__(self, width: int = 24) -> None:
         super().__init__()
@@ -103,25 +107,56 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
     "nothing": (small, []),
     "fold": (small, ["fold"]),
     "prune": (of_zoo("resnet18-tiny"), [HALF]),
-    "prune, globally, what is folded": (of_zoo("mobilenetv2-tiny"), ["fold", {"prune": {"ratio": 0.4, "scope": "global"}}]),
-    "prune twice": (of_zoo("resnet18-tiny"), [{"prune": {"ratio": 0.3, "round_to": 1}}, "layout", {"prune": {"layers": {"layer4.0.*": 0.5}}}]),
+    "prune, globally, what is folded": (
+        of_zoo("mobilenetv2-tiny"),
+        ["fold", {"prune": {"ratio": 0.4, "scope": "global"}}],
+    ),
+    "prune twice": (
+        of_zoo("resnet18-tiny"),
+        [
+            {"prune": {"ratio": 0.3, "round_to": 1}},
+            "layout",
+            {"prune": {"layers": {"layer4.0.*": 0.5}}},
+        ],
+    ),
     "heads": (attending, [{"prune": {"ratio": 0.5, "round_to": 1}}]),
     "heads by the user's own numbers": (viewing, [{"prune": {"ratio": 0.4, "round_to": 1}}]),
-    "bf16": (of_zoo("resnet18-tiny"), ["layout", {"precision": {"default": "bf16", "layers": {"fc": "fp32"}}}]),
+    "bf16": (
+        of_zoo("resnet18-tiny"),
+        ["layout", {"precision": {"default": "bf16", "layers": {"fc": "fp32"}}}],
+    ),
     "int8": (small, [{"precision": {"default": "int8"}}]),
-    "int8 that is made up for": (of_zoo("resnet18-tiny"), [{"precision": {"default": "int8", "compensate": ["equalise", "rounding", "bias"]}}]),
-    "int8 between layers, smoothed": (attending, [{"precision": {"default": "int8", "compensate": ["smooth"]}}]),
+    "int8 that is made up for": (
+        of_zoo("resnet18-tiny"),
+        [{"precision": {"default": "int8", "compensate": ["equalise", "rounding", "bias"]}}],
+    ),
+    "int8 between layers, smoothed": (
+        attending,
+        [{"precision": {"default": "int8", "compensate": ["smooth"]}}],
+    ),
     "sums in int8": (of_zoo("resnet18-tiny"), [{"precision": {"default": "int8", "sums": "int8"}}]),
     "prune, repaired and taught": (
         taught,
-        [{"prune": {"ratio": 0.5, "round_to": 1, "repair": ["batch-norm", "least-squares"]}}, {"distill": {"epochs": 1}}],
+        [
+            {"prune": {"ratio": 0.5, "round_to": 1, "repair": ["batch-norm", "least-squares"]}},
+            {"distill": {"epochs": 1}},
+        ],
     ),
-    "taught while it is rounded": (taught, ["fold", {"qat": {"epochs": 1, "layers": {"head": "int4-weights"}}}]),
+    "taught while it is rounded": (
+        taught,
+        ["fold", {"qat": {"epochs": 1, "layers": {"head": "int4-weights"}}}],
+    ),
     "int4": (mapped, [{"precision": {"default": "int4-weights", "compensate": ["bias"]}}]),
-    "bf16 around int8": (small, [{"precision": {"default": "bf16", "layers": {"head": "int8"}}}, "fold"]),
+    "bf16 around int8": (
+        small,
+        [{"precision": {"default": "bf16", "layers": {"head": "int8"}}}, "fold"],
+    ),
     "tied weights": (tied, [{"precision": {"default": "fp16"}}]),
     "prune and int8": (of_zoo("resnet18-tiny"), ["fold", HALF, {"precision": {"default": "int8"}}]),
-    "shorter, then narrower": (of_zoo("resnet18-tiny"), [{"shorten": {"layers": ["layer1.1", "layer3.1"]}}, HALF]),
+    "shorter, then narrower": (
+        of_zoo("resnet18-tiny"),
+        [{"shorten": {"layers": ["layer1.1", "layer3.1"]}}, HALF],
+    ),
     "shorter by blocks that answer in tuples": (
         gpt,
         [{"shorten": {"ratio": 0.5}}],
@@ -134,7 +169,7 @@ CASES: dict[str, tuple[Any, list[Any]]] = {
             {"backend": {"name": "onnxruntime"}},
         ],
     ),
-}  # fmt: skip
+}
 
 
 def answer_of(work: Workload, model: nn.Module) -> str:
@@ -159,9 +194,15 @@ def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Pa
     again = Variant.load(tmp_path / "saved", other or work)
     assert weights_hash(again.module) == weights_hash(variant.module)
     assert str(again.module) == str(variant.module)
-    assert (again.recipe, again.reports, again.remembered) == (variant.recipe, variant.reports, variant.remembered)
+    assert (again.recipe, again.reports, again.remembered) == (
+        variant.recipe,
+        variant.reports,
+        variant.remembered,
+    )
     again.save(tmp_path / "twice")
-    assert answer_of(work, Variant.load(tmp_path / "twice", other or work).model) == answer_of(work, variant.model)
+    assert answer_of(work, Variant.load(tmp_path / "twice", other or work).model) == answer_of(
+        work, variant.model
+    )
 
 
 @settings(max_examples=10, deadline=None)
@@ -172,11 +213,29 @@ def test_what_is_loaded_equals_what_was_saved_to_the_bit(case: str, tmp_path: Pa
     compensate=st.sets(st.sampled_from(["equalise", "rounding", "bias"])),
 )
 def test_whatever_was_cut_and_rounded_comes_back(
-    ratio: float, seed: int, default: str, compensate: set[str], tmp_path_factory: pytest.TempPathFactory
+    ratio: float,
+    seed: int,
+    default: str,
+    compensate: set[str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    prune = {"ratio": ratio, "importance": "random", "seed": seed, "round_to": 1, "layers": {"wide": 0.25}}
+    prune = {
+        "ratio": ratio,
+        "importance": "random",
+        "seed": seed,
+        "round_to": 1,
+        "layers": {"wide": 0.25},
+    }
     work = attending()
-    variant = lab.apply(work, Recipe([{"prune": prune}, {"precision": {"default": default, "compensate": sorted(compensate)}}]))
+    variant = lab.apply(
+        work,
+        Recipe(
+            [
+                {"prune": prune},
+                {"precision": {"default": default, "compensate": sorted(compensate)}},
+            ]
+        ),
+    )
     path = variant.save(tmp_path_factory.mktemp("any") / "saved")
     loaded = lab.load(path, work=Workload(Attending(), work.inputs))
     assert weights_hash(loaded.model) == weights_hash(variant.module)
@@ -190,7 +249,9 @@ def test_places_are_told_in_few_words(places: set[int]) -> None:
     assert text.count(",") <= len(places)
 
 
-def test_a_layer_that_has_run_computes_with_the_weights_that_are_loaded_into_it(tmp_path: Path) -> None:
+def test_a_layer_that_has_run_computes_with_the_weights_that_are_loaded_into_it(
+    tmp_path: Path,
+) -> None:
     recipe = Recipe([{"precision": {"default": "int8"}}])
     work, other = (Workload(nn.Sequential(nn.Linear(8, 8)), torch.randn(3, 8)) for _ in range(2))
     one, two = lab.apply(work, recipe), lab.apply(other, recipe)
@@ -204,13 +265,22 @@ def test_a_layer_that_has_run_computes_with_the_weights_that_are_loaded_into_it(
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a pruned model of the zoo."""
     work = lab.load("resnet18-tiny", batch=2, seed=3)
-    return lab.apply(work, Recipe([HALF], workload="resnet18-tiny")).save(tmp_path_factory.mktemp("kept") / "saved")
+    return lab.apply(work, Recipe([HALF], workload="resnet18-tiny")).save(
+        tmp_path_factory.mktemp("kept") / "saved"
+    )
 
 
 @pytest.fixture
 def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that need not be measured."""
-    machine = Hardware(name="paper", source="published", physical_cores=1, logical_cores=1, memory_bytes=1, ceilings=())
+    machine = Hardware(
+        name="paper",
+        source="published",
+        physical_cores=1,
+        logical_cores=1,
+        memory_bytes=1,
+        ceilings=(),
+    )
     monkeypatch.setattr(comparison, "hardware", lambda: machine)
     monkeypatch.setattr(comparison, "thread_choices", lambda: (1,))
 
@@ -244,15 +314,22 @@ def test_what_is_loaded_is_a_workload_like_any_other(saved: Path) -> None:
     further = lab.apply(loaded, Recipe(["fold"]))
     assert "folded 20 batch-norm layers" in further.notes
     further.save(saved / "further")
-    with pytest.raises(FileError, match=r"has no name to load it by .*give it: load\(folder, work=original\)"):
+    with pytest.raises(
+        FileError, match=r"has no name to load it by .*give it: load\(folder, work=original\)"
+    ):
         lab.load(saved / "further")
-    assert weights_hash(lab.load(saved / "further", work=lab.load(saved)).model) == further.weights_hash
+    assert (
+        weights_hash(lab.load(saved / "further", work=lab.load(saved)).model)
+        == further.weights_hash
+    )
 
 
 def test_a_variant_from_a_folder_is_compared_with_its_original(saved: Path, on_paper: None) -> None:
     variant = Variant.load(saved)
     table = lab.compare(variant.work, variant, rounds=1, seconds=0.1)
-    assert variant.work.name == "resnet18-tiny" and table.rows[-1].weights_hash == variant.weights_hash
+    assert (
+        variant.work.name == "resnet18-tiny" and table.rows[-1].weights_hash == variant.weights_hash
+    )
     with pytest.raises(MeasureError, match="is a workload, not a variant"):
         lab.compare(variant.work, lab.load(saved))  # type: ignore[arg-type]
 
@@ -260,7 +337,10 @@ def test_a_variant_from_a_folder_is_compared_with_its_original(saved: Path, on_p
 def test_commands_take_a_folder_for_a_name(
     saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (["profile", str(saved), "--seconds", "0.1", "--depth", "0"], ["plan", str(saved), "--seconds", "0"]):
+    for arguments in (
+        ["profile", str(saved), "--seconds", "0.1", "--depth", "0"],
+        ["plan", str(saved), "--seconds", "0"],
+    ):
         monkeypatch.setattr(sys, "argv", ["paifuser-lab", *arguments])
         with pytest.raises(SystemExit) as ended:
             program.main()
@@ -274,14 +354,20 @@ def test_a_variant_of_other_weights_has_no_baseline_here(tmp_path: Path) -> None
         work.model.fc.bias += 1  # type: ignore[operator, union-attr]
     variant = lab.apply(work, Recipe(["fold"]))
     variant.save(tmp_path / "saved")
-    with pytest.raises(FileError, match="made from other weights than resnet18-tiny has here; give the original"):
+    with pytest.raises(
+        FileError, match="made from other weights than resnet18-tiny has here; give the original"
+    ):
         Variant.load(tmp_path / "saved")
     assert weights_hash(lab.load(tmp_path / "saved").model) == variant.weights_hash
 
 
-def test_nothing_is_trained_to_load_a_model_that_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_trained_to_load_a_model_that_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = lab.load("resnet18-digits-tiny", trained=False)
-    lab.apply(work, Recipe([{"prune": {"ratio": 0.5, "importance": "magnitude"}}])).save(tmp_path / "saved")
+    lab.apply(work, Recipe([{"prune": {"ratio": 0.5, "importance": "magnitude"}}])).save(
+        tmp_path / "saved"
+    )
     text = (tmp_path / "saved" / "structure.json").read_text().replace('"trained": false', "")
     (tmp_path / "saved" / "structure.json").write_text(text)
     rewrite_manifest(tmp_path / "saved")
@@ -289,8 +375,12 @@ def test_nothing_is_trained_to_load_a_model_that_was(tmp_path: Path, monkeypatch
     assert lab.load(tmp_path / "saved").evaluate() is not None
 
 
-@pytest.mark.parametrize("name", ["resnet18-tiny", Path("resnet18-tiny"), "./resnet18-tiny", "mine"])
-def test_a_name_of_the_zoo_is_never_a_folder(name: Any, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["resnet18-tiny", Path("resnet18-tiny"), "./resnet18-tiny", "mine"]
+)
+def test_a_name_of_the_zoo_is_never_a_folder(
+    name: Any, saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(saved, saved.parent / "resnet18-tiny")
     shutil.copytree(saved, saved.parent / "mine")
     monkeypatch.chdir(saved.parent)
@@ -299,7 +389,11 @@ def test_a_name_of_the_zoo_is_never_a_folder(name: Any, saved: Path, monkeypatch
 
 def rewrite_manifest(path: Path) -> None:
     """As somebody would who means to deceive, or mends a folder by hand."""
-    files = {one.name: folder.writing.sha256(one) for one in path.iterdir() if one.name != "manifest.json"}
+    files = {
+        one.name: folder.writing.sha256(one)
+        for one in path.iterdir()
+        if one.name != "manifest.json"
+    }
     data = json.loads((path / "manifest.json").read_text())
     data["data"]["files"] = files
     (path / "manifest.json").write_text(json.dumps(data))
@@ -326,10 +420,19 @@ def other_weights(path: Path) -> None:
     rewrite_manifest(path)
 
 
-FROM_PRUNE, FROM_NAME = '"kind": "prune",\n    "package": "paifuser_lab"', '"name": "resnet18-tiny",\n   "batch"'
+FROM_PRUNE, FROM_NAME = (
+    '"kind": "prune",\n    "package": "paifuser_lab"',
+    '"name": "resnet18-tiny",\n   "batch"',
+)
 DAMAGES: dict[str, tuple[Any, str]] = {
-    "no manifest": (gone("manifest.json"), "has no manifest.json, so it is no saved model, or saving it was interrupted"),
-    "no weights": (gone("weights.safetensors"), "has no weights.safetensors any more; copy the whole folder again"),
+    "no manifest": (
+        gone("manifest.json"),
+        "has no manifest.json, so it is no saved model, or saving it was interrupted",
+    ),
+    "no weights": (
+        gone("weights.safetensors"),
+        "has no weights.safetensors any more; copy the whole folder again",
+    ),
     "weights cut short": (
         lambda path: os.truncate(path / "weights.safetensors", 999),
         "is not the file that was saved: it was changed or cut",
@@ -343,15 +446,22 @@ DAMAGES: dict[str, tuple[Any, str]] = {
         "is a saved model of version 2; this program reads version 1",
     ),
     "no structure": (edit("structure.json", '"steps"', '"stops"'), "not a sound SavedModel"),
-    "nothing remembered": (edit("structure.json", '"remembered"', '"forgotten"'), "not a sound SavedModel"),
-    "nothing of what the step needs": (edit("structure.json", '"attributes"', '"numbers"'), "cannot be done again: KeyError"),
+    "nothing remembered": (
+        edit("structure.json", '"remembered"', '"forgotten"'),
+        "not a sound SavedModel",
+    ),
+    "nothing of what the step needs": (
+        edit("structure.json", '"attributes"', '"numbers"'),
+        "cannot be done again: KeyError",
+    ),
     "other steps": (
         edit("recipe.yaml", "steps:", "steps:\n  - fold: {}"),
         "recipe.yaml and structure.json tell of different steps",
     ),
     "another width": (
         edit("structure.json", '"of": 8', '"of": 9'),
-        r"step 'prune 50%': 'conv1.weight' has shape \(8, 3, 7, 7\); before it was cut, dimension 0 .* had 9. Load it with the code",
+        r"step 'prune 50%': 'conv1.weight' has shape \(8, 3, 7, 7\); before it was cut, dimension "
+        r"0 .* had 9. Load it with the code",
     ),
     "a weight that is not there": (
         edit("structure.json", '"bn1.weight"', '"bn9.weight"'),
@@ -367,7 +477,8 @@ DAMAGES: dict[str, tuple[Any, str]] = {
     ),
     "an original that is not there": (
         edit("structure.json", FROM_NAME, FROM_NAME.replace("18-tiny", "19")),
-        "was made from 'resnet19', which cannot be had here: There is no model named 'resnet19'.*give it: load",
+        "was made from 'resnet19', which cannot be had here: There is no model named "
+        "'resnet19'.*give it: load",
     ),
 }
 
@@ -381,7 +492,9 @@ def test_a_damaged_folder_is_told_in_a_sentence(damage: str, saved: Path) -> Non
     assert "\n" not in str(told.value)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_there_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match="There is no folder"):
@@ -435,18 +548,29 @@ def builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_code_that_changed_is_told_though_the_weights_fit(builder: Any, tmp_path: Path) -> None:
     builder("relu")
-    lab.apply(lab.load("own_net:build"), Recipe([{"prune": {"ratio": 0.5}}])).save(tmp_path / "saved")
+    lab.apply(lab.load("own_net:build"), Recipe([{"prune": {"ratio": 0.5}}])).save(
+        tmp_path / "saved"
+    )
     assert lab.load(tmp_path / "saved").model.one.out_features == 8  # type: ignore[union-attr]
     builder("sigmoid")
-    with pytest.raises(FileError, match=r"loads, and its answer to the example inputs differs by .* Load it with the code"):
+    with pytest.raises(
+        FileError,
+        match=r"loads, and its answer to the example inputs differs by .* Load it with the code",
+    ):
         lab.load(tmp_path / "saved", trust=True)
 
 
 def test_options_of_a_function_are_not_taken_from_a_file(builder: Any, tmp_path: Path) -> None:
     builder("relu")
-    lab.apply(lab.load("own_net:build", width=24), Recipe([{"prune": {"ratio": 0.5}}])).save(tmp_path / "saved")
+    lab.apply(lab.load("own_net:build", width=24), Recipe([{"prune": {"ratio": 0.5}}])).save(
+        tmp_path / "saved"
+    )
     with pytest.raises(
-        FileError, match=r"a function's options are not taken from a file, so give them: load\(folder, width=24\)"
+        FileError,
+        match=(
+            r"a function's options are not taken from a file, so give them: load\(folder, "
+            r"width=24\)"
+        ),
     ):
         lab.load("saved")
     assert lab.load("saved", width=24).model.one.out_features == 16  # type: ignore[union-attr]
@@ -456,8 +580,16 @@ def test_options_of_a_function_are_not_taken_from_a_file(builder: Any, tmp_path:
 
 def test_options_of_a_transformers_config_are(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 120}
-    variant = lab.apply(lab.load("hf:bert", **sizes), Recipe([{"prune": {"ratio": 0.5, "round_to": 1}}]))
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "vocab_size": 120,
+    }
+    variant = lab.apply(
+        lab.load("hf:bert", **sizes), Recipe([{"prune": {"ratio": 0.5, "round_to": 1}}])
+    )
     variant.save(tmp_path / "saved")
     assert weights_hash(lab.load(tmp_path / "saved").model) == variant.weights_hash
 
@@ -482,38 +614,57 @@ class Sampling(nn.Module):
         return self.line(x) + torch.rand(1)
 
 
-def test_a_step_that_does_not_say_is_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_does_not_say_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(steps, "BUILT_IN", steps.BUILT_IN | {"sparsify": ".sparsify:Sparsify"})
-    monkeypatch.setitem(sys.modules, "paifuser_lab.steps.sparsify", type("Module", (), {"Sparsify": Sparsify}))  # type: ignore[arg-type]
+    monkeypatch.setitem(
+        sys.modules, "paifuser_lab.steps.sparsify", type("Module", (), {"Sparsify": Sparsify})
+    )  # type: ignore[arg-type]
     variant = lab.apply(small(), Recipe(["sparsify"]))
     variant.save(tmp_path / "saved")
     assert weights_hash(lab.load(tmp_path / "saved", work=small()).model) == variant.weights_hash
 
 
-@pytest.mark.parametrize("make", [lambda: Workload(Sampling(), torch.ones(2, 4)), lambda: Workload(Counting(), torch.ones(2, 4))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Workload(Sampling(), torch.ones(2, 4)),
+        lambda: Workload(Counting(), torch.ones(2, 4)),
+    ],
+)
 def test_a_model_that_answers_by_chance_or_counts_is_saved_too(make: Any, tmp_path: Path) -> None:
     variant = lab.apply(make(), Recipe([{"precision": {"default": "int8-weights"}}]))
     variant.save(tmp_path / "saved")
     assert weights_hash(lab.load(tmp_path / "saved", work=make()).model) == variant.weights_hash
 
 
-def test_the_report_is_the_given_one_or_one_about_these_weights(tmp_path: Path, on_paper: None) -> None:
+def test_the_report_is_the_given_one_or_one_about_these_weights(
+    tmp_path: Path, on_paper: None
+) -> None:
     work = small()
-    first, second = (lab.apply(work, Recipe(chosen)) for chosen in (["fold"], ["fold", {"precision": {"default": "bf16"}}]))
+    first, second = (
+        lab.apply(work, Recipe(chosen))
+        for chosen in (["fold"], ["fold", {"precision": {"default": "bf16"}}])
+    )
     table = lab.compare(work, first, rounds=1, seconds=0.1)
     first.save(tmp_path, report=table)
     assert lab.Record.load(tmp_path / "report.json") == table
     first.save(tmp_path)
     assert lab.Record.load(tmp_path / "report.json") == table, "it is about these weights"
     second.save(tmp_path)
-    assert lab.Record.load(tmp_path / "report.json").name == second.recipe.label, "the other was about other weights"
+    assert lab.Record.load(tmp_path / "report.json").name == second.recipe.label, (
+        "the other was about other weights"
+    )
     (tmp_path / "report.json").write_text("of my own")
     second.save(tmp_path)
     assert (tmp_path / "report.json").read_text() == "of my own"
     assert weights_hash(lab.load(tmp_path, work=work).model) == second.weights_hash
 
 
-def test_a_save_that_fails_leaves_what_was_there(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_fails_leaves_what_was_there(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {one.name: one.read_bytes() for one in saved.iterdir()}
 
     def fail(*args: Any) -> None:
@@ -529,7 +680,9 @@ def test_a_save_that_fails_leaves_what_was_there(saved: Path, monkeypatch: pytes
     assert [one.name for one in saved.parent.iterdir()] == ["saved"]
 
 
-def test_a_save_that_ends_between_two_files_is_not_taken_for_a_model(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_that_ends_between_two_files_is_not_taken_for_a_model(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace = os.replace
 
     def until_the_weights(source: Any, target: Any) -> None:
@@ -552,6 +705,8 @@ def test_a_sketch_tells_how_far_answers_are_apart() -> None:
         other.load_state_dict(work.model.state_dict())
         with torch.no_grad():
             other.eval().head.weight += by * torch.randn_like(other.head.weight)
-            true = float((work.output() - other(work.inputs.tensors[0])).norm() / work.output().norm())
+            true = float(
+                (work.output() - other(work.inputs.tensors[0])).norm() / work.output().norm()
+            )
         told = sketch.difference(one, sketch.sketch_of(work, other))
         assert told == pytest.approx(true, rel=0.6)

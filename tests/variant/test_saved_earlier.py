@@ -14,9 +14,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SAVED = Path(__file__).parent.parent / "support" / "recorded" / "saved"
 # What each held when it was saved: the weights' hash, and the steps of its recipe.
 HELD = {
-    "resnet18-tiny": ("4bb0db33171430344c98b5e6b8c037a54fd853e344d374226938bcf474e2cdd2", ["fold", "prune", "precision", "fuse"]),
-    "vit-s-tiny": ("02fb12aaa462bff6239f244b53fe43a6fab753f606f016f023449836bc169558", ["prune", "precision"]),
-    "mobilenetv2-tiny": ("a8f7040b97ac66c142dd5d04325d3cdd2c283ed9bacc3b58c6d226e7ff4afcbe", ["fold", "shorten", "precision"]),
+    "resnet18-tiny": (
+        "4bb0db33171430344c98b5e6b8c037a54fd853e344d374226938bcf474e2cdd2",
+        ["fold", "prune", "precision", "fuse"],
+    ),
+    "vit-s-tiny": (
+        "02fb12aaa462bff6239f244b53fe43a6fab753f606f016f023449836bc169558",
+        ["prune", "precision"],
+    ),
+    "mobilenetv2-tiny": (
+        "a8f7040b97ac66c142dd5d04325d3cdd2c283ed9bacc3b58c6d226e7ff4afcbe",
+        ["fold", "shorten", "precision"],
+    ),
 }
 
 

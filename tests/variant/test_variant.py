@@ -1,4 +1,6 @@
-"""Variants: a changed copy, all or nothing, kept by recipe prefix, and a model that nobody touched."""
+"""Variants: a changed copy, all or nothing, kept by recipe prefix, and a model that nobody
+touched.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import variant as variants
 from tests.support.models import Counting, Scaled, Small, images
 
-STEPS = ["fold", "layout", {"precision": {"default": "bf16"}}, {"backend": {"name": "eager", "threads": 1}}]
+STEPS = [
+    "fold",
+    "layout",
+    {"precision": {"default": "bf16"}},
+    {"backend": {"name": "eager", "threads": 1}},
+]
 
 
 class Trick(Step):
@@ -66,8 +73,14 @@ class Loose(Trick):
 
 @pytest.fixture(autouse=True)
 def tricks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "BUILT_IN", steps.BUILT_IN | {"trick": ".trick:Trick", "loose": ".trick:Loose"})
-    monkeypatch.setitem(__import__("sys").modules, "paifuser_lab.steps.trick", SimpleNamespace(Trick=Trick, Loose=Loose))  # type: ignore[arg-type]
+    monkeypatch.setattr(
+        steps, "BUILT_IN", steps.BUILT_IN | {"trick": ".trick:Trick", "loose": ".trick:Loose"}
+    )
+    monkeypatch.setitem(
+        __import__("sys").modules,
+        "paifuser_lab.steps.trick",
+        SimpleNamespace(Trick=Trick, Loose=Loose),
+    )  # type: ignore[arg-type]
 
 
 def small() -> Workload:
@@ -99,19 +112,35 @@ def test_applying_never_touches_the_model(step: Any) -> None:
     before = portrait(work.model)
     answer = work.output()
     variant = lab.apply(work, Recipe([step]))
-    assert variant.model is not work.model and portrait(work.model) == before and torch.equal(work.output(), answer)
+    assert (
+        variant.model is not work.model
+        and portrait(work.model) == before
+        and torch.equal(work.output(), answer)
+    )
     mine = {tensor.data_ptr() for tensor in (*work.model.parameters(), *work.model.buffers())}
-    assert not mine & {tensor.data_ptr() for tensor in (*variant.module.parameters(), *variant.module.buffers())}
+    assert not mine & {
+        tensor.data_ptr() for tensor in (*variant.module.parameters(), *variant.module.buffers())
+    }
     assert not any(one.training for one in variant.module.modules())
 
 
 def test_a_variant_has_its_recipe_notes_and_reports() -> None:
     variant = lab.apply(small(), Recipe(STEPS))
-    assert [report.step for report in variant.reports] == ["fold batch-norm", "channels last", "bf16", "eager · 1 thread"]
+    assert [report.step for report in variant.reports] == [
+        "fold batch-norm",
+        "channels last",
+        "bf16",
+        "eager · 1 thread",
+    ]
     assert variant.notes[0] == "folded 1 batch-norm layers" and variant.recipe == Recipe(STEPS)
     assert variant.reports[0].relative_error < 1e-4 < variant.reports[2].relative_error < 0.05
-    assert variant.build_s >= sum(report.seconds for report in variant.reports[:2]) and variant.threads == 1
-    assert repr(variant) == "Variant(Small: fold batch-norm → channels last → bf16 · eager · 1 thread)".replace(
+    assert (
+        variant.build_s >= sum(report.seconds for report in variant.reports[:2])
+        and variant.threads == 1
+    )
+    assert repr(
+        variant
+    ) == "Variant(Small: fold batch-norm → channels last → bf16 · eager · 1 thread)".replace(
         "bf16 ·", "bf16 →"
     )
 
@@ -131,14 +160,20 @@ def test_undoing_everything_is_the_original_to_the_bit() -> None:
     for _ in STEPS:
         recipe = recipe[:-1]
         undone = lab.apply(work, recipe)
-    assert weights_hash(undone.module) == weights_hash(work.model) and torch.equal(undone.model(x := images()), work.model(x))
+    assert weights_hash(undone.module) == weights_hash(work.model) and torch.equal(
+        undone.model(x := images()), work.model(x)
+    )
 
 
 def test_the_same_steps_for_other_reasons_are_the_same_model_with_the_new_reasons() -> None:
     work = small()
     plain = lab.apply(work, Recipe(["fold"]))
     told = lab.apply(work, Recipe([{"fold": {"why": "exact"}}], workload="small"))
-    assert told.module is plain.module and told.recipe.explain().endswith("exact") and told.recipe.workload == "small"
+    assert (
+        told.module is plain.module
+        and told.recipe.explain().endswith("exact")
+        and told.recipe.workload == "small"
+    )
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -148,7 +183,9 @@ def test_a_variant_that_was_changed_by_hand_is_made_anew(which: int) -> None:
     with torch.no_grad():
         old[which].module.head.bias += 1
     new = [lab.apply(work, Recipe(STEPS[:count])) for count in range(3)]
-    assert [one is other for one, other in zip(old, new, strict=True)] == [place != which for place in range(3)]
+    assert [one is other for one, other in zip(old, new, strict=True)] == [
+        place != which for place in range(3)
+    ]
     assert new[which].reports == () or new[which].reports[-1].relative_error < 1e-4
 
 
@@ -166,7 +203,9 @@ def test_a_model_that_answers_otherwise_with_the_same_weights_is_applied_anew() 
     work = Workload(Scaled(), torch.randn(2, 4))
     old = lab.apply(work, Recipe(["layout"]))
     work.model.scale = 3.0
-    torch.testing.assert_close(lab.apply(work, Recipe(["layout"])).model(x := torch.randn(2, 4)), work.model(x))
+    torch.testing.assert_close(
+        lab.apply(work, Recipe(["layout"])).model(x := torch.randn(2, 4)), work.model(x)
+    )
     assert old.model.scale == 1.0
 
 
@@ -179,7 +218,10 @@ def test_only_so_many_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 WRONG = {
-    "a planted error": ("trick", r"Step 'trick' cannot be applied to Small: it should be exact, and its answer differs by .*\(allowed 1e-04\); nothing was changed"),  # noqa: E501
+    "a planted error": ("trick", (
+        r"Step 'trick' cannot be applied to Small: it should be exact, and its answer differs by "
+        r".*\(allowed 1e-04\); nothing was changed"
+    )),
     "a NaN": ("loose", "its answer holds a NaN"),
     "another shape": ("loose", r"answer has shape \(2, 7\) where the baseline's has \(2, 5\)"),
     "one answer more": ("loose", "answer has 2 tensors where the baseline's has 1"),
@@ -200,7 +242,9 @@ def test_a_step_that_goes_wrong_is_told_and_changes_nothing(does: str, exact: st
     if does == "a planted error" and exact == "loose":
         assert lab.apply(work, recipe).reports[-1].relative_error > 1e-4
     else:
-        with pytest.raises(StepError, match=message if exact == kind else "cannot be applied to Small") as caught:
+        with pytest.raises(
+            StepError, match=message if exact == kind else "cannot be applied to Small"
+        ) as caught:
             lab.apply(work, recipe)
         assert "\n" not in str(caught.value)
     assert portrait(work.model) == before and lab.apply(work, Recipe(["fold"])) is good
@@ -213,7 +257,10 @@ def test_an_interrupt_leaves_nothing_half_made() -> None:
     recipe = Recipe(["fold", {"loose": {"does": "an interrupt"}}, "layout"])
     with pytest.raises(KeyboardInterrupt):
         lab.apply(work, recipe)
-    assert portrait(work.model) == before and [one.recipe for one in work.variants.values()] == [Recipe(), Recipe(["fold"])]
+    assert portrait(work.model) == before and [one.recipe for one in work.variants.values()] == [
+        Recipe(),
+        Recipe(["fold"]),
+    ]
     assert lab.apply(work, Recipe(["fold"])).reports[-1].relative_error < 1e-4
 
 
@@ -225,7 +272,12 @@ def test_an_error_in_a_pattern_is_told_as_it_is() -> None:
 def test_a_model_that_cannot_be_copied_is_told() -> None:
     model = Small()
     model.file = open(os.devnull)  # type: ignore[assignment]  # noqa: SIM115
-    with model.file, pytest.raises(StepError, match=r"Small cannot be copied .*, and a recipe is only applied to a copy"):
+    with (
+        model.file,
+        pytest.raises(
+            StepError, match=r"Small cannot be copied .*, and a recipe is only applied to a copy"
+        ),
+    ):
         lab.apply(Workload(model, images()), Recipe(["fold"]))
 
 
@@ -270,16 +322,26 @@ class LendingBuffer(nn.Module):
     [
         (Clinging(4, 4), r"module 'part' \(Clinging\) is not copied but used again"),
         (Lending(4, 4), r"the copy of module 'part' \(Lending\) shares the memory of 'weight'"),
-        (LendingView(4, 4), r"the copy of module 'part' \(LendingView\) shares the memory of 'weight'"),
-        (LendingBuffer(), r"the copy of module 'part' \(LendingBuffer\) shares the memory of 'shift'"),
+        (
+            LendingView(4, 4),
+            r"the copy of module 'part' \(LendingView\) shares the memory of 'weight'",
+        ),
+        (
+            LendingBuffer(),
+            r"the copy of module 'part' \(LendingBuffer\) shares the memory of 'shift'",
+        ),
     ],
     ids=["module", "weight", "view", "buffer"],
 )
-def test_a_model_whose_copy_is_partly_itself_is_refused_and_not_changed(part: nn.Module, what: str) -> None:
+def test_a_model_whose_copy_is_partly_itself_is_refused_and_not_changed(
+    part: nn.Module, what: str
+) -> None:
     model = nn.Sequential(OrderedDict(line=nn.Linear(4, 4), part=part))
     work = Workload(model, torch.randn(2, 4))
     before = portrait(model)
-    with pytest.raises(StepError, match=f"Sequential cannot be copied .*{what}.*; let its __deepcopy__"):
+    with pytest.raises(
+        StepError, match=f"Sequential cannot be copied .*{what}.*; let its __deepcopy__"
+    ):
         lab.apply(work, Recipe([{"precision": {"default": "bf16"}}]))
     with pytest.raises(WorkloadError, match=f"Sequential cannot be copied .*{what}"):
         work.copied()
@@ -309,8 +371,13 @@ def test_layout_changes_memory_and_not_values() -> None:
     variant.module.conv.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     variant.model(images())
     assert variant.module.conv.weight.is_contiguous(memory_format=torch.channels_last)
-    assert seen[0].is_contiguous(memory_format=torch.channels_last) and variant.reports[0].relative_error < 1e-5
-    assert "no image" in lab.apply(Workload(Scaled(), torch.randn(2, 4)), Recipe(["layout"])).notes[0]
+    assert (
+        seen[0].is_contiguous(memory_format=torch.channels_last)
+        and variant.reports[0].relative_error < 1e-5
+    )
+    assert (
+        "no image" in lab.apply(Workload(Scaled(), torch.randn(2, 4)), Recipe(["layout"])).notes[0]
+    )
 
 
 class Foreign(Trick):
@@ -329,7 +396,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, loads: Any) -> None:
         return loads
 
     monkeypatch.setattr(
-        steps, "entry_points", lambda group: Entries(foreign=SimpleNamespace(load=load, value="pack.age:Foreign"))
+        steps,
+        "entry_points",
+        lambda group: Entries(foreign=SimpleNamespace(load=load, value="pack.age:Foreign")),
     )
     monkeypatch.setattr(steps, "_installed", steps._installed.__wrapped__)
     steps.step_class.cache_clear()
@@ -341,22 +410,32 @@ def forgotten() -> Any:
     steps.step_class.cache_clear()
 
 
-def test_a_step_of_another_package_joins_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_another_package_joins_by_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     installed(monkeypatch, Foreign)
     assert steps.step_names()[-1] == "foreign" and steps.step_names().count("fold") == 1
     recipe = Recipe.from_text("version: 1\nsteps:\n  - foreign: {does: nothing}\n")
-    assert lab.apply(small(), recipe).notes == ("did nothing",) and steps.step_class("fold").__name__ == "Fold"
+    assert (
+        lab.apply(small(), recipe).notes == ("did nothing",)
+        and steps.step_class("fold").__name__ == "Fold"
+    )
 
 
 @pytest.mark.parametrize(
     ("loads", "message"),
     [
-        (ImportError("no module named age"), r"'foreign' cannot be loaded from pack\.age:Foreign \(no module named age\)"),
+        (
+            ImportError("no module named age"),
+            r"'foreign' cannot be loaded from pack\.age:Foreign \(no module named age\)",
+        ),
         (dict, "is not a Step of that kind"),
         (Loose, "is not a Step of that kind"),
     ],
 )
-def test_a_step_of_another_package_that_is_broken_is_told(loads: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_of_another_package_that_is_broken_is_told(
+    loads: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     installed(monkeypatch, loads)
     with pytest.raises(RecipeError, match=message):
         Recipe(["foreign"])
@@ -365,7 +444,9 @@ def test_a_step_of_another_package_that_is_broken_is_told(loads: Any, message: s
 
 def test_a_step_that_does_not_say_how_is_told() -> None:
     with pytest.raises(PaifuserError, match="does not say how it is applied"):
-        lab.apply(small(), Recipe([type("Silent", (Step,), {"kind": "silent", "__annotations__": {}})()]))
+        lab.apply(
+            small(), Recipe([type("Silent", (Step,), {"kind": "silent", "__annotations__": {}})()])
+        )
 
 
 def test_an_engine_shares_the_weights_of_the_step_before_it():
@@ -390,5 +471,7 @@ def test_a_variant_that_was_made_under_other_threads_is_made_anew():
     own = lab.apply(work, Recipe(["fold"]))
     assert (other.threads, own.threads) == (before + 1, before)
     with threads(before + 1):
-        assert lab.apply(work, Recipe(["fold"])) is other, "each is still there for its number of threads"
+        assert lab.apply(work, Recipe(["fold"])) is other, (
+            "each is still there for its number of threads"
+        )
     assert lab.apply(work, Recipe(["fold"])) is own

@@ -1,4 +1,6 @@
-"""A format for each layer, as it is seen: the wire, the panel that chooses a point, its recipe and its picture."""
+"""A format for each layer, as it is seen: the wire, the panel that chooses a point, its recipe and
+its picture.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,69 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 
 def point(name, latency_ms, loss, formats, **more):
-    known = {"around": "fp32", "loss_error": 0.01, "size_bytes": 100, "recipe_steps": ({"precision": {"layers": formats}},)}
-    return AllocationPoint(name=name, formats=formats, latency_ms=latency_ms, loss=loss, **known | more)
+    known = {
+        "around": "fp32",
+        "loss_error": 0.01,
+        "size_bytes": 100,
+        "recipe_steps": ({"precision": {"layers": formats}},),
+    }
+    return AllocationPoint(
+        name=name, formats=formats, latency_ms=latency_ms, loss=loss, **known | more
+    )
 
 
 def did(**more):
-    return Achieved(**{"latency_ms": 3.0, "baseline_ms": 6.0, "size_bytes": 110, "loss": -0.02, "loss_error": 0.03} | more)
+    return Achieved(
+        **{
+            "latency_ms": 3.0,
+            "baseline_ms": 6.0,
+            "size_bytes": 110,
+            "loss": -0.02,
+            "loss_error": 0.03,
+        }
+        | more
+    )
 
 
 def found(**more):
     known = {
         "points": (
             point("point 1", 1.0, 0.5, {"a": "int8", "b": "int8", "c": "bf16"}),
-            point("point 2", 2.5, 0.1, {"a": "bf16", "b": "int8", "c": "bf16"}, achieved=did(), around="bf16"),
+            point(
+                "point 2",
+                2.5,
+                0.1,
+                {"a": "bf16", "b": "int8", "c": "bf16"},
+                achieved=did(),
+                around="bf16",
+            ),
             point("point 3", 4.0, 0.0, {"a": "fp32", "b": "fp32", "c": "fp32"}),
         ),
-        "uniform": (point("all int8", 0.9, 0.7, {"a": "int8", "b": "int8", "c": "int8"}, achieved=did(loss=None)),),
+        "uniform": (
+            point(
+                "all int8",
+                0.9,
+                0.7,
+                {"a": "int8", "b": "int8", "c": "int8"},
+                achieved=did(loss=None),
+            ),
+        ),
         "chosen": 1,
     }
-    about = {"workload": "small", "machine": "a machine", "threads": 2, "unit": "loss", "reason": "the best", "notes": ("noted",)}
-    budget = {"axis": "latency_ms", "limits": {"latency_ms": 3.0}, "baseline_ms": 4.0, "baseline_bytes": 400}
+    about = {
+        "workload": "small",
+        "machine": "a machine",
+        "threads": 2,
+        "unit": "loss",
+        "reason": "the best",
+        "notes": ("noted",),
+    }
+    budget = {
+        "axis": "latency_ms",
+        "limits": {"latency_ms": 3.0},
+        "baseline_ms": 4.0,
+        "baseline_bytes": 400,
+    }
     return Allocation(**about | budget | known | more)
 
 
@@ -50,10 +95,26 @@ def column(data, name):
 
 def test_an_allocation_travels_point_by_point_with_its_numbers_as_buffers():
     data = packed(FOUND)
-    assert data["name"] == ["point 1", "point 2", "point 3", "all int8"] == [point.name for point in FOUND.everything]
-    assert (data["frontier"], data["planned"], data["axis"], data["limits"]) == (3, 1, "latency_ms", {"latency_ms": 3.0})
-    assert (data["baseline_ms"], data["baseline_bytes"], data["remarks"]) == (4.0, 400, ["the best", "noted"])
-    assert data["counts"][0] == {"int8": 2, "bf16": 1} and list(data["counts"][1]) == ["bf16", "int8"], "the most common first"
+    assert (
+        data["name"]
+        == ["point 1", "point 2", "point 3", "all int8"]
+        == [point.name for point in FOUND.everything]
+    )
+    assert (data["frontier"], data["planned"], data["axis"], data["limits"]) == (
+        3,
+        1,
+        "latency_ms",
+        {"latency_ms": 3.0},
+    )
+    assert (data["baseline_ms"], data["baseline_bytes"], data["remarks"]) == (
+        4.0,
+        400,
+        ["the best", "noted"],
+    )
+    assert data["counts"][0] == {"int8": 2, "bf16": 1} and list(data["counts"][1]) == [
+        "bf16",
+        "int8",
+    ], "the most common first"
     assert data["around"] == ["fp32", "bf16", "fp32", "fp32"]
     assert column(data, "x") == column(data, "latency_ms") == pytest.approx([1.0, 2.5, 4.0, 0.9])
     assert column(data, "loss") == pytest.approx([0.5, 0.1, 0.0, 0.7])
@@ -62,9 +123,15 @@ def test_an_allocation_travels_point_by_point_with_its_numbers_as_buffers():
 
 def test_what_was_achieved_lies_where_the_baseline_was_planned_and_what_is_not_known_is_no_number():
     data = packed(FOUND)
-    assert column(data, "achieved_x") == pytest.approx([math.nan, 2.0, math.nan, math.nan], nan_ok=True), "half of 4 ms"
-    assert column(data, "achieved_latency_ms") == pytest.approx([math.nan, 3.0, math.nan, 3.0], nan_ok=True)
-    assert column(data, "achieved_loss") == pytest.approx([math.nan, -0.02, math.nan, math.nan], nan_ok=True)
+    assert column(data, "achieved_x") == pytest.approx(
+        [math.nan, 2.0, math.nan, math.nan], nan_ok=True
+    ), "half of 4 ms"
+    assert column(data, "achieved_latency_ms") == pytest.approx(
+        [math.nan, 3.0, math.nan, 3.0], nan_ok=True
+    )
+    assert column(data, "achieved_loss") == pytest.approx(
+        [math.nan, -0.02, math.nan, math.nan], nan_ok=True
+    )
     assert column(data, "achieved_metric") == pytest.approx([math.nan] * 4, nan_ok=True)
 
 
@@ -88,7 +155,11 @@ def test_the_panel_begins_with_the_plans_choice_and_a_chosen_point_is_its_recipe
     panel.chosen = 0
     assert panel.recipe == recipe_of(FOUND, 0) != recipe_of(FOUND)
     panel.chosen = 3
-    assert panel.point.name == "all int8" and panel.recipe[0].options["layers"] == {"a": "int8", "b": "int8", "c": "int8"}
+    assert panel.point.name == "all int8" and panel.recipe[0].options["layers"] == {
+        "a": "int8",
+        "b": "int8",
+        "c": "int8",
+    }
 
 
 def test_the_page_chooses_by_setting_the_trait():

@@ -1,4 +1,6 @@
-"""The workbench's newer views: a plan of formats that is found, chosen from and proven; groups before the cut, and what a cut gives."""
+"""The workbench's newer views: a plan of formats that is found, chosen from and proven; groups
+before the cut, and what a cut gives.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from paifuser_lab import saliency
 from paifuser_lab.errors import MeasureError, WorkloadError
 from paifuser_lab.planner import achieved, plan_precision
 from paifuser_lab.planner.precision import costs, latency
-from paifuser_lab.records import Allocation, AllocationPoint, Importance, LayerImportance, LayerSensitivity, Sensitivity
+from paifuser_lab.records import (
+    Allocation,
+    AllocationPoint,
+    Importance,
+    LayerImportance,
+    LayerSensitivity,
+    Sensitivity,
+)
 from paifuser_lab.session import queries
 from tests.support.models import Small, images
 
@@ -23,31 +32,65 @@ pytestmark = pytest.mark.usefixtures("as_it_was")
 
 def point(name, layers, **more):
     steps = ({"precision": {"layers": layers}},) if layers else ()
-    known = {"around": "fp32", "loss": 0.1, "loss_error": 0.01, "latency_ms": 1.0, "size_bytes": 100, "recipe_steps": steps}
-    return AllocationPoint(name=name, formats=dict.fromkeys(("conv", "head"), "fp32") | layers, **known | more)
+    known = {
+        "around": "fp32",
+        "loss": 0.1,
+        "loss_error": 0.01,
+        "latency_ms": 1.0,
+        "size_bytes": 100,
+        "recipe_steps": steps,
+    }
+    return AllocationPoint(
+        name=name, formats=dict.fromkeys(("conv", "head"), "fp32") | layers, **known | more
+    )
 
 
 def planned(**more):
     known = {
-        "workload": "small", "machine": "a machine", "threads": 1, "unit": "output error", "axis": "latency_ms",
-        "limits": {"loss": 0.2}, "baseline_ms": 2.0, "baseline_bytes": 200, "reason": "the best", "chosen": 0,
+        "workload": "small",
+        "machine": "a machine",
+        "threads": 1,
+        "unit": "output error",
+        "axis": "latency_ms",
+        "limits": {"loss": 0.2},
+        "baseline_ms": 2.0,
+        "baseline_bytes": 200,
+        "reason": "the best",
+        "chosen": 0,
         "points": (point("point 1", {"conv": "bf16"}), point("point 2", {}, loss=0.0)),
         "uniform": (point("all bf16", {"conv": "bf16", "head": "bf16"}),),
-    }  # fmt: skip
+    }
     return Allocation(**known | more)
 
 
 def judged(*, is_interrupted=False):
-    rows = tuple(LayerSensitivity(layer=name, kind="Linear", parameters=1) for name in ("conv", "head"))
+    rows = tuple(
+        LayerSensitivity(layer=name, kind="Linear", parameters=1) for name in ("conv", "head")
+    )
     return Sensitivity(
-        workload="small", machine="here", unit="output error", formats=("bf16",), method="output", examples=1, rows=rows,
+        workload="small",
+        machine="here",
+        unit="output error",
+        formats=("bf16",),
+        method="output",
+        examples=1,
+        rows=rows,
         is_interrupted=is_interrupted,
-    )  # fmt: skip
+    )
 
 
-CONV = LayerImportance(layer="conv", kind="Conv2d", channels=8, values=tuple(map(float, range(1, 9))))
+CONV = LayerImportance(
+    layer="conv", kind="Conv2d", channels=8, values=tuple(map(float, range(1, 9)))
+)
 HEAD = LayerImportance(layer="head", kind="Linear", channels=5, values=(1.0,) * 5, is_answer=True)
-WEIGHED = Importance(workload="small", machine="here", method="magnitude", unit="A sentence.", examples=8, rows=(CONV, HEAD))
+WEIGHED = Importance(
+    workload="small",
+    machine="here",
+    method="magnitude",
+    unit="A sentence.",
+    examples=8,
+    rows=(CONV, HEAD),
+)
 
 
 def ask(bench, **request):
@@ -71,13 +114,19 @@ def plan(monkeypatch):
 # The plan.
 
 
-@pytest.mark.parametrize(("limit", "field"), [("latency_ms", "latency_ms"), ("size_bytes", "size_bytes")])
+@pytest.mark.parametrize(
+    ("limit", "field"), [("latency_ms", "latency_ms"), ("size_bytes", "size_bytes")]
+)
 def test_a_share_of_what_the_model_has_is_the_planner_s_budget(bench, plan, limit, field):
     ask(bench, do="allocation", limit=limit, value=0.5)
     state = bench.wait(PATIENCE)
     whole = getattr(state.comparison[state.comparison.baseline], field)
     assert {limit: plan[0][limit]} == {limit: pytest.approx(0.5 * whole)} and state.error is None
-    assert bench.allocation == planned() and bench.views["allocation"]["name"] == ["point 1", "point 2", "all bf16"]
+    assert bench.allocation == planned() and bench.views["allocation"]["name"] == [
+        "point 1",
+        "point 2",
+        "all bf16",
+    ]
 
 
 def test_a_loss_is_the_planner_s_budget_as_it_is_and_the_layers_are_judged_for_it(bench, plan):
@@ -87,7 +136,9 @@ def test_a_loss_is_the_planner_s_budget_as_it_is_and_the_layers_are_judged_for_i
     state = bench.wait(PATIENCE)
     end()
     assert plan[0]["loss"] == 0.03 and plan[0]["sensitivity"] == judged() == state.judged
-    assert ("planning", 60) in seen and bench.sensitivity is None, "what a plan was guided by is not what somebody looked for"
+    assert ("planning", 60) in seen and bench.sensitivity is None, (
+        "what a plan was guided by is not what somebody looked for"
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +165,9 @@ def test_a_plan_that_cannot_be_is_told_in_a_sentence(bench, plan, monkeypatch):
     assert bench.wait(PATIENCE).error == "latency_ms=1 cannot be kept." and bench.allocation is None
 
 
-def test_a_plan_that_is_stopped_keeps_what_was_judged_and_the_next_goes_on_from_there(bench, plan, monkeypatch):
+def test_a_plan_that_is_stopped_keeps_what_was_judged_and_the_next_goes_on_from_there(
+    bench, plan, monkeypatch
+):
     resumed = []
 
     def judge(work, *, resume, should_stop, **options):
@@ -145,7 +198,9 @@ def test_what_is_stopped_before_it_has_anything_leaves_the_session_alive(bench, 
 
 
 def test_what_nobody_can_look_at_is_refused(bench):
-    with pytest.raises(lab.PaifuserError, match="cannot look at 'moon'; it looks at sensitivity, importance"):
+    with pytest.raises(
+        lab.PaifuserError, match="cannot look at 'moon'; it looks at sensitivity, importance"
+    ):
         bench.session.look_at("moon")
 
 
@@ -172,7 +227,9 @@ def test_a_click_on_a_point_is_the_recipe_and_undo_takes_it_back(bench):
     )
     assert bench.state["allocated"] == 0
     bench.session.undo()
-    assert bench.recipe[1].options == {"layers": {"head": "fp16"}} and bench.state["allocated"] is None
+    assert (
+        bench.recipe[1].options == {"layers": {"head": "fp16"}} and bench.state["allocated"] is None
+    )
     ask(bench, do="allocate", point=1)
     assert bench.recipe == lab.Recipe(["fold"]) and bench.state["allocated"] == 1
 
@@ -184,7 +241,9 @@ def test_what_a_chosen_point_really_does_arrives_beside_what_was_predicted(bench
     state = bench.wait(PATIENCE)
     assert state.error is None and bench.state["allocated"] == place
     did = [one.achieved for one in bench.allocation.everything]
-    assert [one is not None for one in did] == [index == place for index in range(3)], "only what was chosen is applied"
+    assert [one is not None for one in did] == [index == place for index in range(3)], (
+        "only what was chosen is applied"
+    )
     assert did[place].latency_ms > 0 and did[place].loss > 0, "bf16 is not exact"
     assert bench.views["allocation"]["remarks"][1].startswith("latency: 1 point, too few")
     proven = bench.allocation
@@ -196,7 +255,9 @@ def test_what_a_chosen_point_really_does_arrives_beside_what_was_predicted(bench
 def test_a_point_that_there_is_not_is_told_in_place_and_nothing_changes(bench, place):
     bench.allocation = planned()
     ask(bench, do="allocate", point=place)
-    assert f"no point {place}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
+    assert (
+        f"no point {place}; choose one of 0 to 2" in bench.state["error"] and len(bench.recipe) == 0
+    )
 
 
 def test_without_a_plan_there_is_nothing_to_choose(bench):
@@ -206,7 +267,10 @@ def test_without_a_plan_there_is_nothing_to_choose(bench):
 
 def test_a_plan_of_another_model_is_refused(bench):
     stranger = planned(points=(point("point 1", {"elsewhere": "bf16"}),))
-    with pytest.raises(lab.PaifuserError, match="The allocation of small has a layer 'elsewhere' that small has not"):
+    with pytest.raises(
+        lab.PaifuserError,
+        match="The allocation of small has a layer 'elsewhere' that small has not",
+    ):
         bench.allocation = stranger
     assert bench.allocation is None
 
@@ -219,7 +283,9 @@ def nothing_kept(monkeypatch):
     """No row of an earlier plan; what would be kept is noted."""
     kept = []
     monkeypatch.setattr(
-        latency, "kept_table", lambda count: lab.records.LatencyTable(machine="m", threads=count, torch_version="2")
+        latency,
+        "kept_table",
+        lambda count: lab.records.LatencyTable(machine="m", threads=count, torch_version="2"),
     )
     monkeypatch.setattr(costs, "keep", kept.append)
     monkeypatch.setattr(costs, "DISTURBED", math.inf)
@@ -229,27 +295,50 @@ def nothing_kept(monkeypatch):
 def work():
     torch.manual_seed(0)
     batches = [(images(4), torch.randint(0, 5, (4,))) for _ in range(2)]
-    return lab.Workload(Small(), images(), name="small", loss=F.cross_entropy, train=batches, test=batches)
+    return lab.Workload(
+        Small(), images(), name="small", loss=F.cross_entropy, train=batches, test=batches
+    )
 
 
-def test_a_plan_that_is_stopped_while_layers_are_timed_says_so_and_keeps_those_that_were(nothing_kept, monkeypatch):
+def test_a_plan_that_is_stopped_while_layers_are_timed_says_so_and_keeps_those_that_were(
+    nothing_kept, monkeypatch
+):
     timed = []
     real = latency._timed
     monkeypatch.setattr(latency, "_timed", lambda *given: timed.append(given) or real(*given))
     known = lab.sensitivity(work(), formats=("bf16",), batches=1)
-    with pytest.raises(MeasureError, match="stopped before all layers were timed; what was timed undisturbed is kept"):
+    with pytest.raises(
+        MeasureError,
+        match="stopped before all layers were timed; what was timed undisturbed is kept",
+    ):
         plan_precision(
-            work(), loss=1.0, sensitivity=known, formats=("fp32", "bf16"), seconds=0.2, should_stop=lambda: bool(timed)
+            work(),
+            loss=1.0,
+            sensitivity=known,
+            formats=("fp32", "bf16"),
+            seconds=0.2,
+            should_stop=lambda: bool(timed),
         )
-    assert len(timed) == 1 and len({row.likeness for table in nothing_kept for row in table.rows}) == 1
+    assert (
+        len(timed) == 1 and len({row.likeness for table in nothing_kept for row in table.rows}) == 1
+    )
 
 
-def test_a_plan_that_is_stopped_once_all_is_timed_has_the_points_found_until_then(nothing_kept, monkeypatch):
+def test_a_plan_that_is_stopped_once_all_is_timed_has_the_points_found_until_then(
+    nothing_kept, monkeypatch
+):
     known = lab.sensitivity(work(), formats=("bf16",), batches=1)
     seen = []
-    monkeypatch.setattr(latency, "_timed", lambda *given, real=latency._timed: seen.append(1) or real(*given))
+    monkeypatch.setattr(
+        latency, "_timed", lambda *given, real=latency._timed: seen.append(1) or real(*given)
+    )
     found = plan_precision(
-        work(), loss=1.0, sensitivity=known, formats=("fp32", "bf16"), seconds=0.2, should_stop=lambda: len(seen) > 1
+        work(),
+        loss=1.0,
+        sensitivity=known,
+        formats=("fp32", "bf16"),
+        seconds=0.2,
+        should_stop=lambda: len(seen) > 1,
     )
     assert len(found.points) >= 1 and any("or it was stopped" in note for note in found.notes)
 
@@ -268,10 +357,18 @@ def test_groups_are_found_beside_the_importance_and_sent_with_what_fewer_channel
     bench.importance = WEIGHED
     state = bench.wait(PATIENCE)
     sent = bench.views["coupling"]
-    assert sent["name"] == [group.name for group in state.coupling.groups] and "norm" in sent["layer"]["names"]
-    assert state.cut_cost.groups == state.coupling.groups and sent["cost"]["latency_ms"] == state.baseline.latency_ms
+    assert (
+        sent["name"] == [group.name for group in state.coupling.groups]
+        and "norm" in sent["layer"]["names"]
+    )
+    assert (
+        state.cut_cost.groups == state.coupling.groups
+        and sent["cost"]["latency_ms"] == state.baseline.latency_ms
+    )
     whole = state.cut_cost.predict(state.cut_cost.full)
-    assert whole.parameters == sum(weight.numel() for weight in bench.session.work.model.parameters())
+    assert whole.parameters == sum(
+        weight.numel() for weight in bench.session.work.model.parameters()
+    )
     found = bench.coupling
     ask(bench, do="importance")
     assert bench.wait(PATIENCE).coupling is found, "the model as it is stays as it is"

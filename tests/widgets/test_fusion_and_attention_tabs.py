@@ -1,4 +1,6 @@
-"""The workbench's tabs of fusion and of attention: what is asked for is found, switched, applied, shown as it was done, and undone."""
+"""The workbench's tabs of fusion and of attention: what is asked for is found, switched, applied,
+shown as it was done, and undone.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,21 @@ class Attending(nn.Module):
         self.head = nn.Linear(8, 3)
 
     def forward(self, tokens):
-        query, key, value = (part(tokens).unsqueeze(1) for part in (self.query, self.key, self.value))
+        query, key, value = (
+            part(tokens).unsqueeze(1) for part in (self.query, self.key, self.value)
+        )
         return self.head(self.act(F.scaled_dot_product_attention(query, key, value).squeeze(1)))
 
 
 class Small(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.act, self.second = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3)
+        self.first, self.norm, self.act, self.second = (
+            nn.Conv2d(3, 8, 3),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3),
+        )
         self.attention = Attending()
 
     def forward(self, image):
@@ -50,8 +59,12 @@ def shared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tabs"))
         patch.setattr(lab.session, "LOOK_S", 0.05)
-        patch.setitem(queries.KINDS, "attention", dataclasses.replace(queries.KINDS["attention"], seconds=0.2))
-        made = lab.Workbench(lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small"), rounds=1, seconds=0.1)
+        patch.setitem(
+            queries.KINDS, "attention", dataclasses.replace(queries.KINDS["attention"], seconds=0.2)
+        )
+        made = lab.Workbench(
+            lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small"), rounds=1, seconds=0.1
+        )
         made.wait(PATIENCE)
         yield made
         made.close()
@@ -101,15 +114,24 @@ def test_what_can_be_fused_is_found_when_somebody_asks(bench):
 def test_a_switch_fuses_that_place_only_and_undo_takes_it_back(bench):
     bench.fusions = by_hand(fusion("first", "norm", "act"), fusion("second"))
     ask(bench, do="fuse", place="first", is_on=True)
-    assert options_of(bench, "fuse") == {"layers": ["first"]} and bench.state["fused"]["on"] == ["first"], "before it is applied"
+    assert options_of(bench, "fuse") == {"layers": ["first"]} and bench.state["fused"]["on"] == [
+        "first"
+    ], "before it is applied"
     state = bench.wait(PATIENCE)
     assert state.error is None and state.variant.fusions is not None
     did = {one.place: one.standing for one in state.variant.fusions.fusions}
-    assert did["first"] in ("fused", "slower") and did["second"] == "off", "what nobody asked for stays apart"
-    assert bench.state["fused"] == {"has_step": True, "on": [one.place for one in state.variant.fusions.fused]}
+    assert did["first"] in ("fused", "slower") and did["second"] == "off", (
+        "what nobody asked for stays apart"
+    )
+    assert bench.state["fused"] == {
+        "has_step": True,
+        "on": [one.place for one in state.variant.fusions.fused],
+    }
     names = numpy.array(bench.views["fusion"]["standing"]["names"])
     sent = names[numpy.frombuffer(bench.views["fusion"]["standing"]["codes"], "<u2")].tolist()
-    assert sent == [one.standing for one in state.variant.fusions.fusions], "what is shown is what was done"
+    assert sent == [one.standing for one in state.variant.fusions.fusions], (
+        "what is shown is what was done"
+    )
     ask(bench, do="undo")
     assert len(bench.recipe) == 0 and bench.state["fused"] == {"has_step": False, "on": []}
     assert bench.wait(PATIENCE).variant.fusions is None
@@ -129,12 +151,16 @@ def test_a_switch_after_fuse_all_takes_that_place_out_and_the_other_steps_stay(b
     bench.fusions = by_hand(fusion("first", "norm", "act"), fusion("second"))
     ask(bench, do="fuse_all", is_on=True)
     ask(bench, do="fuse", place="second", is_on=False)
-    assert options_of(bench, "fuse")["off"][-1:] == ["second"] and [step.kind for step in bench.recipe] == ["fold", "fuse"]
+    assert options_of(bench, "fuse")["off"][-1:] == ["second"] and [
+        step.kind for step in bench.recipe
+    ] == ["fold", "fuse"]
     assert bench.wait(PATIENCE).error is None
 
 
 def test_what_is_slower_is_fused_where_somebody_wants_it(bench):
-    bench.fusions = by_hand(fusion("first", "norm", "act"), fusion("second", standing="slower", fused_ms=3.0))
+    bench.fusions = by_hand(
+        fusion("first", "norm", "act"), fusion("second", standing="slower", fused_ms=3.0)
+    )
     ask(bench, do="fuse", place="second", is_on=True)
     assert options_of(bench, "fuse") == {"layers": ["second"], "on": ["second"]}
     state = bench.wait(PATIENCE)
@@ -142,10 +168,13 @@ def test_what_is_slower_is_fused_where_somebody_wants_it(bench):
 
 
 @pytest.mark.parametrize(
-    ("place", "sentence"), [("moon", "'moon' is no place"), ("second", "'second' cannot run as one: it is read twice")]
+    ("place", "sentence"),
+    [("moon", "'moon' is no place"), ("second", "'second' cannot run as one: it is read twice")],
 )
 def test_a_switch_that_there_is_not_is_told_in_place(bench, place, sentence):
-    bench.fusions = by_hand(fusion("first"), fusion("second", standing="apart", reason="it is read twice"))
+    bench.fusions = by_hand(
+        fusion("first"), fusion("second", standing="apart", reason="it is read twice")
+    )
     ask(bench, do="fuse", place=place, is_on=True)
     assert sentence in bench.state["error"] and len(bench.recipe) == 0
 
@@ -156,7 +185,10 @@ def test_without_a_look_there_is_nothing_to_switch(bench):
 
 
 def test_a_map_of_another_model_is_refused(bench):
-    with pytest.raises(lab.PaifuserError, match="The fusion map of small has a layer 'elsewhere' that small has not"):
+    with pytest.raises(
+        lab.PaifuserError,
+        match="The fusion map of small has a layer 'elsewhere' that small has not",
+    ):
         bench.fusions = by_hand(fusion("first", "elsewhere"))
     assert bench.fusions is None
 
@@ -222,8 +254,14 @@ def test_a_share_is_a_step_that_is_applied_and_undone(bench):
     ("request_", "sentence"),
     [
         ({"do": "attention_cost", "kind": "moon"}, "'moon' is no kind of sparse attention"),
-        ({"do": "attention", "kind": "topk", "keep": 0.3, "layers": []}, "0.3 is no share that was looked at"),
-        ({"do": "attention", "kind": "topk", "keep": 0.5, "layers": ["moon"]}, "'moon' is no layer that attends"),
+        (
+            {"do": "attention", "kind": "topk", "keep": 0.3, "layers": []},
+            "0.3 is no share that was looked at",
+        ),
+        (
+            {"do": "attention", "kind": "topk", "keep": 0.5, "layers": ["moon"]},
+            "'moon' is no layer that attends",
+        ),
     ],
     ids=["kind", "share", "layer"],
 )
@@ -235,6 +273,9 @@ def test_what_cannot_be_attended_to_is_told_in_place(bench, request_, sentence):
 
 def test_a_cost_of_another_model_is_refused(bench):
     stranger = AttentionLayer(layer="elsewhere", heads=1, queries=8, keys=8, errors=(0.0, 0.1))
-    with pytest.raises(lab.PaifuserError, match="The attention cost of small has a layer 'elsewhere' that small has not"):
+    with pytest.raises(
+        lab.PaifuserError,
+        match="The attention cost of small has a layer 'elsewhere' that small has not",
+    ):
         bench.attention_cost = cost(layers=(stranger,))
     assert bench.attention_cost is None

@@ -1,4 +1,6 @@
-"""Fusions and the cost of sparse attention, as they are seen: the wire, the panels, their pictures, and the steps that they lead to."""
+"""Fusions and the cost of sparse attention, as they are seen: the wire, the panels, their pictures,
+and the steps that they lead to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
 from paifuser_lab.widgets.attending import attending_now, attention_step, with_attention
-from paifuser_lab.widgets.fusing import chosen, fuse_options, is_slower, map_shown, with_all, with_place
+from paifuser_lab.widgets.fusing import (
+    chosen,
+    fuse_options,
+    is_slower,
+    map_shown,
+    with_all,
+    with_place,
+)
 from paifuser_lab.widgets.wire import packed
 
 NASTY = "<img src=x onerror=alert(1)>"
@@ -31,7 +40,9 @@ FOUND = FusionMap(
     fusions=(
         place("a", saved_bytes=10, error=1e-7),
         place("b", "slower", fused_ms=3.0, reason="it reorders its input"),
-        place("c", "apart", runs="", apart_ms=None, fused_ms=None, reason="its answer is read twice"),
+        place(
+            "c", "apart", runs="", apart_ms=None, fused_ms=None, reason="its answer is read twice"
+        ),
         place("d"),
     ),
 )
@@ -42,10 +53,22 @@ def attending(name, *errors, **more):
 
 
 COST = AttentionCost(
-    workload="small", machine="a machine", kind="topk", keeps=(1.0, 0.5, 0.25), errors=(0.0, 0.1, 0.2), latency_ms=(12.0, 9.0, 8.0),
-    dense_ms=10.0, metric="accuracy", values=(0.9, 0.8, 0.7), dense_value=0.9,
-    layers=(attending("x", 0.0, 0.1, 0.3), attending("y", reason="it returns its weights"), attending("z", 0.0, 0.01, math.inf, share=0.1)),
-)  # fmt: skip
+    workload="small",
+    machine="a machine",
+    kind="topk",
+    keeps=(1.0, 0.5, 0.25),
+    errors=(0.0, 0.1, 0.2),
+    latency_ms=(12.0, 9.0, 8.0),
+    dense_ms=10.0,
+    metric="accuracy",
+    values=(0.9, 0.8, 0.7),
+    dense_value=0.9,
+    layers=(
+        attending("x", 0.0, 0.1, 0.3),
+        attending("y", reason="it returns its weights"),
+        attending("z", 0.0, 0.01, math.inf, share=0.1),
+    ),
+)
 
 
 # The wire.
@@ -55,8 +78,12 @@ def test_a_fusion_map_travels_place_by_place_with_its_numbers_as_buffers():
     data = packed(FOUND)
     assert data["layers"] == [["a", "a.relu"], ["b", "b.relu"], ["c", "c.relu"], ["d", "d.relu"]]
     standing = numpy.frombuffer(data["standing"]["codes"], "<u2")
-    assert [data["standing"]["names"][code] for code in standing] == [one.standing for one in FOUND.fusions]
-    sent = {name: numpy.frombuffer(column, "<f4").tolist() for name, column in data["numbers"].items()}
+    assert [data["standing"]["names"][code] for code in standing] == [
+        one.standing for one in FOUND.fusions
+    ]
+    sent = {
+        name: numpy.frombuffer(column, "<f4").tolist() for name, column in data["numbers"].items()
+    }
     assert sent["apart_ms"] == pytest.approx([2, 2, math.nan, 2], nan_ok=True)
     assert sent["fused_ms"] == pytest.approx([1, 3, math.nan, 1], nan_ok=True)
     assert sent["saved_bytes"] == pytest.approx([10, math.nan, math.nan, math.nan], nan_ok=True)
@@ -67,10 +94,21 @@ def test_a_fusion_map_travels_place_by_place_with_its_numbers_as_buffers():
 def test_an_attention_cost_travels_with_each_layer_s_errors_and_no_number_where_it_cannot_take_part():
     data = packed(COST)
     errors = numpy.frombuffer(data["layer_errors"], "<f8").reshape(3, 3)
-    assert errors[0].tolist() == [0.0, 0.1, 0.3] and numpy.isnan(errors[1]).all() and errors[2][2] == math.inf
+    assert (
+        errors[0].tolist() == [0.0, 0.1, 0.3]
+        and numpy.isnan(errors[1]).all()
+        and errors[2][2] == math.inf
+    )
     assert numpy.frombuffer(data["keeps"], "<f8").tolist() == [1.0, 0.5, 0.25]
-    assert (data["kind"], data["layer"], data["reason"]) == ("topk", ["x", "y", "z"], ["", "it returns its weights", ""])
-    assert json.dumps({name: value for name, value in data.items() if not isinstance(value, bytes)}, allow_nan=False)
+    assert (data["kind"], data["layer"], data["reason"]) == (
+        "topk",
+        ["x", "y", "z"],
+        ["", "it returns its weights", ""],
+    )
+    assert json.dumps(
+        {name: value for name, value in data.items() if not isinstance(value, bytes)},
+        allow_nan=False,
+    )
 
 
 def test_what_was_not_timed_travels_too():
@@ -81,7 +119,9 @@ def test_what_was_not_timed_travels_too():
 # The panels.
 
 
-@pytest.mark.parametrize(("record", "view"), [(FOUND, "fusion"), (COST, "attention")], ids=["fusion", "attention"])
+@pytest.mark.parametrize(
+    ("record", "view"), [(FOUND, "fusion"), (COST, "attention")], ids=["fusion", "attention"]
+)
 def test_a_record_is_shown_with_a_picture_where_no_widget_lives(record, view):
     panel = lab.show(record)
     assert panel.view == view and "<img" in panel.twin() and "<img" in panel.brief_twin()
@@ -98,7 +138,9 @@ def test_names_of_layers_are_only_text():
 
 def test_an_attention_panel_begins_with_the_most_kept_and_its_choice_is_a_step():
     panel = lab.show(COST)
-    assert (panel.keep, panel.layers) == (1.0, ["x", "z"]) and panel.step == {"attention": {"kind": "topk", "keep": 1.0}}
+    assert (panel.keep, panel.layers) == (1.0, ["x", "z"]) and panel.step == {
+        "attention": {"kind": "topk", "keep": 1.0}
+    }
     panel.keep, panel.layers = 0.25, ["z"]
     assert panel.step == {"attention": {"kind": "topk", "keep": 0.25, "layers": ["z"]}}
     assert panel.recipe == lab.Recipe([panel.step]) and panel.recipe.workload == "small"
@@ -134,13 +176,25 @@ def test_the_picture_of_fusions_says_why_places_stay_apart_and_what_is_slower():
     words = " ".join(text.get_text() for text in lab.figure(FOUND).axes[0].texts)
     assert "its answer is read twice" in words and "2.00 ×" in words and "0.67 × slower" in words
     told = lab.figure(FOUND).hover.values()
-    assert sum("a + a.relu" in one for one in told) == 2 and not any("c + c.relu" in one for one in told), "two bars, or none"
+    assert sum("a + a.relu" in one for one in told) == 2 and not any(
+        "c + c.relu" in one for one in told
+    ), "two bars, or none"
 
 
 def test_the_picture_of_attention_has_a_cell_for_each_layer_and_share_and_the_reason_of_the_others():
     error, speed, heat = lab.figure(COST).axes
-    assert [text.get_text() for text in heat.texts] == ["0", "0.1", "0.3", "it returns its weights", "0", "0.01", "∞"]
-    assert error.lines[0].get_xdata().tolist() == speed.lines[0].get_xdata().tolist() == [2, 1, 0], "the most kept to the right"
+    assert [text.get_text() for text in heat.texts] == [
+        "0",
+        "0.1",
+        "0.3",
+        "it returns its weights",
+        "0",
+        "0.01",
+        "∞",
+    ]
+    assert (
+        error.lines[0].get_xdata().tolist() == speed.lines[0].get_xdata().tolist() == [2, 1, 0]
+    ), "the most kept to the right"
     assert speed.lines[0].get_ydata().tolist() == pytest.approx([10 / 12, 10 / 9, 10 / 8])
     untimed = lab.figure(COST.model_copy(update={"latency_ms": ()}))
     assert "nobody timed it" in [text.get_text() for text in untimed.axes[1].texts]
@@ -156,7 +210,9 @@ def test_records_without_a_layer_are_drawn_too():
 
 def switched(recipe, name, *, is_on, found=FOUND):
     options = fuse_options(recipe)
-    return with_place(recipe, found, chosen(options, found) if options is not None else (), name, is_on=is_on)
+    return with_place(
+        recipe, found, chosen(options, found) if options is not None else (), name, is_on=is_on
+    )
 
 
 def test_the_first_switch_fuses_only_that_place_and_the_last_one_takes_the_step_away():
@@ -192,7 +248,8 @@ def test_a_switch_leaves_the_step_where_it_stands():
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), [("moon", "'moon' is no place"), ("c", "'c' cannot run as one: its answer is read twice")]
+    ("name", "sentence"),
+    [("moon", "'moon' is no place"), ("c", "'c' cannot run as one: its answer is read twice")],
 )
 def test_what_is_no_place_and_what_cannot_be_one_is_refused(name, sentence):
     with pytest.raises(RecipeError, match=sentence):
@@ -212,17 +269,36 @@ def test_whatever_is_switched_the_places_that_are_on_are_those_last_switched_on(
 
 
 def test_a_place_that_is_off_counts_as_slower_by_its_times_as_the_step_counts_it():
-    assert is_slower(place("a", "off", fused_ms=2.1)) and not is_slower(place("a", "off", fused_ms=1.95))
-    assert is_slower(place("a", "slower")) and not is_slower(place("a", "fused", fused_ms=9.0)), "forced, it runs as one"
+    assert is_slower(place("a", "off", fused_ms=2.1)) and not is_slower(
+        place("a", "off", fused_ms=1.95)
+    )
+    assert is_slower(place("a", "slower")) and not is_slower(place("a", "fused", fused_ms=9.0)), (
+        "forced, it runs as one"
+    )
     assert not is_slower(place("a", "off", apart_ms=None))
 
 
 def test_what_the_recipe_did_is_shown_with_the_numbers_that_were_found_before():
-    did = FOUND.model_copy(update={"fusions": (place("a", "off", apart_ms=None, fused_ms=None), place("new", fused_ms=None))})
+    did = FOUND.model_copy(
+        update={
+            "fusions": (
+                place("a", "off", apart_ms=None, fused_ms=None),
+                place("new", fused_ms=None),
+            )
+        }
+    )
     shown = map_shown(FOUND, did)
     assert [one.standing for one in shown.fusions] == ["off", "fused"]
-    assert (shown.fusions[0].apart_ms, shown.fusions[0].saved_bytes, shown.fusions[1].fused_ms) == (2.0, 10, None)
-    assert map_shown(FOUND, None) is FOUND and map_shown(None, did) is did and map_shown(None, None) is None
+    assert (shown.fusions[0].apart_ms, shown.fusions[0].saved_bytes, shown.fusions[1].fused_ms) == (
+        2.0,
+        10,
+        None,
+    )
+    assert (
+        map_shown(FOUND, None) is FOUND
+        and map_shown(None, did) is did
+        and map_shown(None, None) is None
+    )
 
 
 # What the attention button makes of a recipe.
@@ -233,11 +309,15 @@ def ask(**more):
 
 
 def test_a_share_is_a_step_and_another_share_takes_its_place():
-    recipe = with_attention(lab.Recipe(["fold", {"precision": {"default": "bf16"}}]), COST, ask(layers=["z"]))
+    recipe = with_attention(
+        lab.Recipe(["fold", {"precision": {"default": "bf16"}}]), COST, ask(layers=["z"])
+    )
     assert attending_now(recipe)["topk"]["layers"] == ["z"]
     again = with_attention(recipe, COST, ask(keep=0.25))
     assert [step.kind for step in again] == [step.kind for step in recipe], "where it stood"
-    assert attending_now(again)["topk"] == {"keep": 0.25}, "the kind that goes without saying is not said"
+    assert attending_now(again)["topk"] == {"keep": 0.25}, (
+        "the kind that goes without saying is not said"
+    )
     assert len(with_attention(again, COST, ask(layers=[]))) == 2, "no layer: no step"
 
 
@@ -251,7 +331,10 @@ def test_another_kind_for_other_layers_stays():
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        (ask(kind="moon"), "'moon' is no kind of sparse attention; choose one of window, topk, block"),
+        (
+            ask(kind="moon"),
+            "'moon' is no kind of sparse attention; choose one of window, topk, block",
+        ),
         (ask(kind="block"), "'block' was not looked at, 'topk' was"),
         (ask(keep=True), "True is no share"),
         (ask(layers=["y"]), "'y' cannot attend"),

@@ -1,4 +1,6 @@
-"""How much each channel matters, as it is seen: the wire, the panel that chooses, the drawing, the workbench and its worker."""
+"""How much each channel matters, as it is seen: the wire, the panel that chooses, the drawing, the
+workbench and its worker.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +24,29 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 
 def found(*rows, **more):
-    known = {"workload": "small", "machine": "a machine", "method": "magnitude", "unit": "A sentence.", "examples": 8}
+    known = {
+        "workload": "small",
+        "machine": "a machine",
+        "method": "magnitude",
+        "unit": "A sentence.",
+        "examples": 8,
+    }
     return Importance(**known | more, rows=rows)
 
 
 def layer(name, values, **more):
-    return LayerImportance(layer=name, kind="Conv2d", channels=len(values), values=tuple(values), **more)
+    return LayerImportance(
+        layer=name, kind="Conv2d", channels=len(values), values=tuple(values), **more
+    )
 
 
 CONV = layer("conv", (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0), errors=(0.45,) * 8)
-HEAD = layer("head", (1.0,) * 5, is_answer=True, note="its channels are the model's answer: none of them can go")
+HEAD = layer(
+    "head",
+    (1.0,) * 5,
+    is_answer=True,
+    note="its channels are the model's answer: none of them can go",
+)
 FOUND = found(CONV, HEAD)
 
 
@@ -48,13 +63,29 @@ def whole(data):
 
 
 def test_an_importance_travels_as_columns_and_buffers():
-    data = packed(found(CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why")))
-    assert data["layer"] == ["conv", "head", "odd"] and data["title"] == "small: how much each channel matters"
-    assert [whole(data[name]) for name in ("channels", "judged", "is_answer")] == [[8, 5, 3], [8, 5, 0], [0, 1, 0]]
-    assert floats(data["value"])[:8] == pytest.approx([value / 4.5 for value in CONV.values]) and len(floats(data["value"])) == 13
-    assert floats(data["error"])[:8] == pytest.approx([0.1] * 8) and all(math.isnan(one) for one in floats(data["error"])[8:])
+    data = packed(
+        found(CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why"))
+    )
+    assert (
+        data["layer"] == ["conv", "head", "odd"]
+        and data["title"] == "small: how much each channel matters"
+    )
+    assert [whole(data[name]) for name in ("channels", "judged", "is_answer")] == [
+        [8, 5, 3],
+        [8, 5, 0],
+        [0, 1, 0],
+    ]
+    assert (
+        floats(data["value"])[:8] == pytest.approx([value / 4.5 for value in CONV.values])
+        and len(floats(data["value"])) == 13
+    )
+    assert floats(data["error"])[:8] == pytest.approx([0.1] * 8) and all(
+        math.isnan(one) for one in floats(data["error"])[8:]
+    )
     assert floats(data["mean"]) == [4.5, 1, 0]
-    assert [data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")] == ["", HEAD.note, "why"]
+    assert [
+        data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")
+    ] == ["", HEAD.note, "why"]
 
 
 def test_what_the_page_counts_from_the_wire_is_what_python_counts():
@@ -67,15 +98,22 @@ def test_what_the_page_counts_from_the_wire_is_what_python_counts():
 
 def test_a_layer_s_threshold_is_kept_as_a_number_of_channels_and_given_as_a_recipe():
     panel = lab.show(FOUND)
-    assert panel.view == "importance" and panel.kept == {"conv": 8, "head": 5} and len(panel.recipe) == 0
+    assert (
+        panel.view == "importance"
+        and panel.kept == {"conv": 8, "head": 5}
+        and len(panel.recipe) == 0
+    )
     ask(panel, do="keep", layer="conv", threshold=1.0, kept=4)
     assert panel.kept == {"conv": 4, "head": 5} and panel.served == 1 and panel.threshold == 0
     assert (
-        panel.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}])
+        panel.recipe
+        == lab.Recipe([{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}])
         and panel.recipe.workload == "small"
     )
     panel.kept = {"conv": 2}
-    assert panel.kept == {"conv": 2, "head": 5} and panel.recipe[0].options["layers"] == {"conv": 0.75}
+    assert panel.kept == {"conv": 2, "head": 5} and panel.recipe[0].options["layers"] == {
+        "conv": 0.75
+    }
 
 
 def test_one_threshold_counts_for_all_layers_also_for_one_that_went_its_own_way():
@@ -92,12 +130,21 @@ def test_one_threshold_counts_for_all_layers_also_for_one_that_went_its_own_way(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda panel: ask(panel, do="keep", layer="nobody", threshold=1.0, kept=1), "'nobody' is no layer of this importance"),
+        (
+            lambda panel: ask(panel, do="keep", layer="nobody", threshold=1.0, kept=1),
+            "'nobody' is no layer of this importance",
+        ),
         (lambda panel: ask(panel, do="dance"), "does not know 'dance'"),
-        (lambda panel: setattr(panel, "kept", {"conv": 0}), "'conv' cannot keep 0 channels; it has 8"),
+        (
+            lambda panel: setattr(panel, "kept", {"conv": 0}),
+            "'conv' cannot keep 0 channels; it has 8",
+        ),
         (lambda panel: setattr(panel, "kept", {"conv": 9}), "'conv' cannot keep 9 channels"),
         (lambda panel: setattr(panel, "kept", {"conv": True}), "'conv' cannot keep True channels"),
-        (lambda panel: setattr(panel, "kept", {"head": 4}), "'head' cannot keep 4 channels; its channels are the model's answer"),
+        (
+            lambda panel: setattr(panel, "kept", {"head": 4}),
+            "'head' cannot keep 4 channels; its channels are the model's answer",
+        ),
         (lambda panel: setattr(panel, "threshold", -1.0), "-1.0 is no threshold"),
         (lambda panel: setattr(panel, "threshold", math.nan), "nan is no threshold"),
     ],
@@ -120,16 +167,26 @@ def test_the_panel_shows_a_picture_where_no_widget_lives_and_names_are_only_text
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_drawing_has_the_layers_their_bars_and_how_many_are_far_below(dark):
-    figure = lab.figure(found(CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why")), dark=dark)
+    figure = lab.figure(
+        found(CONV, HEAD, LayerImportance(layer="odd", kind="Linear", channels=3, note="why")),
+        dark=dark,
+    )
     words = {text.get_text() for axes in figure.axes for text in axes.texts}
     assert {"conv", "head", "odd", "8", "A sentence.", "2 (25%)", "the answer", "why"} <= words
-    assert len(figure.axes[0].collections) == 3, "the bars of a layer above half the mean, those below, and those of the answer"
+    assert len(figure.axes[0].collections) == 3, (
+        "the bars of a layer above half the mean, those below, and those of the answer"
+    )
 
 
 def test_of_many_layers_the_drawing_shows_the_first_and_says_how_many_are_left_out():
     many = found(*(layer(f"block.{index}", [1.0] * 5000) for index in range(drawing.SHOWN + 3)))
     words = {text.get_text() for axes in lab.figure(many).axes for text in axes.texts}
-    assert "3 more left out" in words and "block.39" in words and "block.40" not in words and "5,000" in words
+    assert (
+        "3 more left out" in words
+        and "block.39" in words
+        and "block.40" not in words
+        and "5,000" in words
+    )
 
 
 # The workbench.
@@ -139,7 +196,10 @@ def test_the_workbench_shows_an_importance_that_it_is_given_and_refuses_one_of_a
     assert bench.importance is None and "importance" not in bench.views
     bench.importance = FOUND
     assert bench.importance is FOUND and bench.views["importance"]["layer"] == ["conv", "head"]
-    with pytest.raises(lab.PaifuserError, match="The importance of small has a layer 'elsewhere' that small has not"):
+    with pytest.raises(
+        lab.PaifuserError,
+        match="The importance of small has a layer 'elsewhere' that small has not",
+    ):
         bench.importance = found(layer("elsewhere", (1.0,)))
     assert bench.importance is FOUND
 
@@ -183,10 +243,14 @@ def test_both_looks_are_had_one_after_the_other(bench, monkeypatch):
 def test_the_end_of_a_drag_chooses_a_step_and_back_at_all_takes_it_away(bench):
     bench.importance = FOUND
     ask(bench, do="prune", layer="conv", ratio=0.5, kept=4)
-    assert bench.recipe == lab.Recipe([{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}])
+    assert bench.recipe == lab.Recipe(
+        [{"prune": {"layers": {"conv": 0.5}, "importance": "magnitude"}}]
+    )
     assert bench.state["pruned"] == {"conv": 0.5}
     ask(bench, do="prune", layer="conv", ratio=0.25, kept=6)
-    assert len(bench.recipe) == 1 and bench.state["pruned"] == {"conv": 0.25}, "the newer choice takes the older one's place"
+    assert len(bench.recipe) == 1 and bench.state["pruned"] == {"conv": 0.25}, (
+        "the newer choice takes the older one's place"
+    )
     state = bench.wait(PATIENCE)
     assert state.error is None and state.variant.module.conv.out_channels == 6, (
         "exactly what was kept, whatever the hardware likes"
@@ -199,29 +263,43 @@ def test_the_end_of_a_drag_chooses_a_step_and_back_at_all_takes_it_away(bench):
 
 @pytest.mark.parametrize(
     ("method", "cut_by"),
-    [("fisher", "magnitude"), ("magnitude", "magnitude"), ("taylor", "taylor"), ("batch-norm", "batch-norm")],
+    [
+        ("fisher", "magnitude"),
+        ("magnitude", "magnitude"),
+        ("taylor", "taylor"),
+        ("batch-norm", "batch-norm"),
+    ],
 )
 def test_the_workbench_says_which_scores_cut(bench, method, cut_by):
     assert bench.state["cut_by"] == ""
     bench.importance = found(CONV, HEAD, method=method)
     shown = bench.state["cut_by"]
-    assert shown.startswith(f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: ")
+    assert shown.startswith(
+        f"Shown: {method}, each layer by itself. The step prune cuts by {cut_by}: "
+    )
     with bench.session.paused():
-        bench.recipe = lab.Recipe([{"prune": {"ratio": 0.5, "importance": "random"}}], workload="small")
-        assert "The step prune cuts by random: " in bench.state["cut_by"], "what the recipe says is what cuts"
+        bench.recipe = lab.Recipe(
+            [{"prune": {"ratio": 0.5, "importance": "random"}}], workload="small"
+        )
+        assert "The step prune cuts by random: " in bench.state["cut_by"], (
+            "what the recipe says is what cuts"
+        )
         bench.recipe = lab.Recipe([{"prune": {"ratio": 0.5}}], workload="small")
-        assert "The step prune cuts by magnitude: " in bench.state["cut_by"], "the workload has no loss"
+        assert "The step prune cuts by magnitude: " in bench.state["cut_by"], (
+            "the workload has no loss"
+        )
 
 
 def test_a_panel_alone_says_which_scores_cut_as_far_as_it_can_know():
     assert "cuts by magnitude: " in lab.show(FOUND).data["cut_by"]
     alone = lab.show(found(CONV, method="fisher")).data["cut_by"]
-    assert (
-        alone
-        == "Shown: fisher, each layer by itself. The step prune cuts by taylor where there is a loss and train data, else by magnitude."
+    assert alone == (
+        "Shown: fisher, each layer by itself. The step prune cuts by taylor where there is a "
+        "loss and train data, else by magnitude."
     )
     assert (
-        lab.show(found(CONV, method="fisher", cut_by="A sentence of the record.")).data["cut_by"] == "A sentence of the record."
+        lab.show(found(CONV, method="fisher", cut_by="A sentence of the record.")).data["cut_by"]
+        == "A sentence of the record."
     )
 
 
@@ -236,10 +314,14 @@ def test_one_threshold_for_all_layers_chooses_for_all_and_leaves_the_answer(benc
 
 
 def test_what_is_asked_of_all_layers_stays_when_one_goes_back():
-    general = with_pruning(lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"a": 0.1}}}]), {"a": 0}, "magnitude")
+    general = with_pruning(
+        lab.Recipe([{"prune": {"ratio": 0.5, "layers": {"a": 0.1}}}]), {"a": 0}, "magnitude"
+    )
     assert general[0].options == {"ratio": 0.5}
     seen = with_pruning(lab.Recipe(["fold"]), {"a": 0.5}, "fisher")
-    assert seen[1].options == {"layers": {"a": 0.5}}, "the step cannot judge by Fisher, and judges its own way"
+    assert seen[1].options == {"layers": {"a": 0.5}}, (
+        "the step cannot judge by Fisher, and judges its own way"
+    )
 
 
 def test_the_table_is_told_the_channels_that_layers_have_and_had(bench):
@@ -250,10 +332,15 @@ def test_the_table_is_told_the_channels_that_layers_have_and_had(bench):
 @pytest.mark.parametrize(
     ("kind", "shape", "width"),
     [
-        ("Conv2d", (8, 3, 3, 3), 8), ("ConvTranspose2d", (3, 8, 2, 2), 8), ("Linear", (5, 8), 5), ("Embedding", (11, 6), 6),
-        ("Conv1D", (8, 24), 24), ("BatchNorm2d", (8,), None), ("ReLU", (), None),
+        ("Conv2d", (8, 3, 3, 3), 8),
+        ("ConvTranspose2d", (3, 8, 2, 2), 8),
+        ("Linear", (5, 8), 5),
+        ("Embedding", (11, 6), 6),
+        ("Conv1D", (8, 24), 24),
+        ("BatchNorm2d", (8,), None),
+        ("ReLU", (), None),
     ],
-)  # fmt: skip
+)
 def test_a_layer_s_width_is_read_off_its_weight(kind, shape, width):
     assert output_width(LayerProfile(layer="one", kind=kind, weight_shape=shape)) == width
 
@@ -267,12 +354,16 @@ def test_a_cut_that_cannot_be_is_told_in_place_and_taken_back(bench):
 def test_dropping_a_step_keeps_the_limit(bench):
     bench.recipe = lab.Recipe(["fold", "layout"], workload="small", limit={"output_error": 0.5})
     ask(bench, do="drop", index=1)
-    assert [step.kind for step in bench.recipe] == ["fold"] and bench.recipe.limit.output_error == 0.5
+    assert [step.kind for step in bench.recipe] == [
+        "fold"
+    ] and bench.recipe.limit.output_error == 0.5
 
 
 def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):
     panel, messages = lab.show(FOUND), []
-    monkeypatch.setattr(panel, "_send", lambda message, buffers=None: messages.append(set(message["state"])))
+    monkeypatch.setattr(
+        panel, "_send", lambda message, buffers=None: messages.append(set(message["state"]))
+    )
     ask(panel, do="keep", layer="conv", threshold=1.0, kept=4)
     (answer,) = [message for message in messages if "served" in message]
     assert "kept" in answer

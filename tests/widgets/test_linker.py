@@ -1,4 +1,6 @@
-"""Front-end modules are joined to one, and what the linker does not understand is refused by name."""
+"""Front-end modules are joined to one, and what the linker does not understand is refused by
+name.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
         a='/** @param {import("./b.js").B} x */\nexport const a = 1;\n',
     )
     whole = linked(*entry)
-    assert whole.count("const a = 1;") == 1 and whole.index("const a") < whole.index("function b") < whole.index("export default")
+    assert whole.count("const a = 1;") == 1 and whole.index("const a") < whole.index(
+        "function b"
+    ) < whole.index("export default")
     assert "\nimport" not in whole and "export function" not in whole
 
 
@@ -37,15 +41,30 @@ def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
     ("files", "sentence"),
     [
         ({"index": 'import { a } from "./none.js";\n'}, "The panel needs none.js"),
-        ({"index": 'import { a as b } from "./a.js";\n', "a": ""}, "renames what it imports from a.js"),
+        (
+            {"index": 'import { a as b } from "./a.js";\n', "a": ""},
+            "renames what it imports from a.js",
+        ),
         ({"index": 'import a from "./a.js";\n', "a": ""}, "cannot be linked"),
-        ({"index": 'import { a } from "./a.js";\n',
-          "a": 'import { b } from "./b.js";\n', "b": 'import { a } from "./a.js";\n'}, "itself"),
-        ({"index": 'import { a } from "./a.js";\n',
-          "a": 'import { b } from "./b.js";\nconst one = 2;\n', "b": "const one = 1;\n"}, "one is defined in b.js and in a.js"),
+        (
+            {
+                "index": 'import { a } from "./a.js";\n',
+                "a": 'import { b } from "./b.js";\n',
+                "b": 'import { a } from "./a.js";\n',
+            },
+            "itself",
+        ),
+        (
+            {
+                "index": 'import { a } from "./a.js";\n',
+                "a": 'import { b } from "./b.js";\nconst one = 2;\n',
+                "b": "const one = 1;\n",
+            },
+            "one is defined in b.js and in a.js",
+        ),
         ({"index": 'import { a } from "./a.js";\n', "a": "export { a };\n"}, "cannot be linked"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_linked_is_told_in_a_sentence(write, files, sentence):
     with pytest.raises(FileError, match=sentence):
         linked(*write(**files))
@@ -55,7 +74,16 @@ def test_what_cannot_be_linked_is_told_in_a_sentence(write, files, sentence):
 def test_the_front_end_of_a_view_is_one_module_that_asks_for_nothing(view):
     module, style = front_end(view)
     assert module.count("export default") == 1 and "\nimport" not in module
-    for forbidden in ("innerHTML", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "@import", "url("):
+    for forbidden in (
+        "innerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "http://",
+        "https://",
+        "@import",
+        "url(",
+    ):
         allowed = "http://www.w3.org/2000/svg" if forbidden == "http://" else ""
         assert forbidden not in (module + style).replace(allowed, ""), forbidden
     assert len(module) < 280_000, "it is sent for every panel"
@@ -67,4 +95,6 @@ def test_a_style_reaches_and_replaces_only_panels_of_its_own_version():
     assert f'rendering(workbench, "{name}")' in module
     rules = re.sub(r"@(?:media|container)[^{]*", "", style)
     selectors = re.findall(r"(?:^|[{}])\s*([^{}@\s][^{}@]*?)\s*(?=\{)", rules)
-    assert len(selectors) > 300 and [one for one in selectors if f".pf-panel.{name}" not in one] == []
+    assert (
+        len(selectors) > 300 and [one for one in selectors if f".pf-panel.{name}" not in one] == []
+    )

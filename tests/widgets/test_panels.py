@@ -1,4 +1,6 @@
-"""The Python half of the widgets: what is sent, what is asked for, and the picture for where no widget can live."""
+"""The Python half of the widgets: what is sent, what is asked for, and the picture for where no
+widget can live.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ def bench(tmp_path, monkeypatch):
     made = []
 
     def make(model=None, **options):
-        made.append(lab.Workbench(lab.Workload(model or Small(), images(), name="small", **options), rounds=1, seconds=0.1))
+        made.append(
+            lab.Workbench(
+                lab.Workload(model or Small(), images(), name="small", **options),
+                rounds=1,
+                seconds=0.1,
+            )
+        )
         made[-1].wait(PATIENCE)
         return made[-1]
 
@@ -55,14 +63,24 @@ def test_a_profile_travels_as_columns_and_buffers(profile):
     for name in NUMBERS:
         sent = numpy.frombuffer(data["numbers"][name], "<f4")
         wanted = [getattr(row, name) for row in profile]
-        assert sent == pytest.approx([numpy.nan if one is None else one for one in wanted], rel=1e-6, nan_ok=True)
+        assert sent == pytest.approx(
+            [numpy.nan if one is None else one for one in wanted], rel=1e-6, nan_ok=True
+        )
 
 
 def test_every_record_with_a_view_is_shown_with_a_twin(profile):
-    for record in (profile, profile.roofline, profiler.explain(profile), lab.hardware(), profiler.side_by_side(profile, profile)):
+    for record in (
+        profile,
+        profile.roofline,
+        profiler.explain(profile),
+        lab.hardware(),
+        profiler.side_by_side(profile, profile),
+    ):
         panel = lab.show(record)
         data, _ = panel._repr_mimebundle_()
-        assert "application/vnd.jupyter.widget-view+json" in data and ("<svg" in data["text/html"] or "<" in data["text/html"])
+        assert "application/vnd.jupyter.widget-view+json" in data and (
+            "<svg" in data["text/html"] or "<" in data["text/html"]
+        )
         panel.close()
     assert lab.show(profile).figure().png().startswith(b"\x89PNG")
 
@@ -70,11 +88,17 @@ def test_every_record_with_a_view_is_shown_with_a_twin(profile):
 def test_in_static_mode_there_is_a_picture_and_no_widget(profile, monkeypatch):
     monkeypatch.setenv("PAIFUSER_STATIC", "1")
     shown = lab.show(profile)._repr_mimebundle_()
-    assert "image/png" in shown and "text/html" in shown and not [name for name in shown if "widget" in name]
+    assert (
+        "image/png" in shown
+        and "text/html" in shown
+        and not [name for name in shown if "widget" in name]
+    )
 
 
 def test_what_has_no_view_is_refused_by_name():
-    with pytest.raises(TypeError, match="no widget for a Ceiling; there are widgets for Allocation"):
+    with pytest.raises(
+        TypeError, match="no widget for a Ceiling; there are widgets for Allocation"
+    ):
         lab.show(lab.hardware().ceilings[0])
 
 
@@ -104,8 +128,13 @@ def test_a_click_on_a_precision_is_applied_and_measured_and_undone(bench):
     made = bench()
     ask(made, {"do": "precision", "layer": "head", "name": "bf16"})
     state = made.wait(PATIENCE)
-    assert made.recipe == lab.Recipe([{"precision": {"layers": {"head": "bf16"}}}]) and state.variant is made.variant
-    assert made.state["precisions"] == {"head": "bf16"} and made.state["changes"]["head"] == "in bf16"
+    assert (
+        made.recipe == lab.Recipe([{"precision": {"layers": {"head": "bf16"}}}])
+        and state.variant is made.variant
+    )
+    assert (
+        made.state["precisions"] == {"head": "bf16"} and made.state["changes"]["head"] == "in bf16"
+    )
     ask(made, {"do": "precision", "layer": "head", "name": ""})
     assert len(made.recipe) == 0
     ask(made, {"do": "undo"}, {"do": "undo"})
@@ -114,7 +143,12 @@ def test_a_click_on_a_precision_is_applied_and_measured_and_undone(bench):
 
 def test_several_requests_at_once_are_served_in_order_and_each_once(bench):
     made = bench()
-    ask(made, {"do": "choose", "step": {"fold": {}}}, {"do": "choose", "step": {"layout": {}}}, {"do": "undo"})
+    ask(
+        made,
+        {"do": "choose", "step": {"fold": {}}},
+        {"do": "choose", "step": {"layout": {}}},
+        {"do": "undo"},
+    )
     made.requests = [*made.requests]
     assert made.recipe == lab.Recipe(["fold"]) and made.served == 3
     made.requests = [{"id": 3, "do": "undo"}, {"id": 4, "do": "redo"}]
@@ -127,7 +161,11 @@ def test_no_message_shows_an_answer_before_it_says_that_the_request_was_served(b
     monkeypatch.setattr(made, "_send", lambda message, buffers=None: sent.append(message["state"]))
     ask(made, {"do": "choose", "step": {"fold": {}}}, {"do": "undo"})
     made.wait(PATIENCE)
-    told = [(one["served"], [chip["label"] for chip in one["state"]["recipe"]]) for one in sent if "served" in one]
+    told = [
+        (one["served"], [chip["label"] for chip in one["state"]["recipe"]])
+        for one in sent
+        if "served" in one
+    ]
     assert told == [(1, ["fold batch-norm"]), (2, [])]
     before = sent[: next(place for place, one in enumerate(sent) if "served" in one)]
     assert not any(one.get("state", {}).get("recipe") for one in before)
@@ -138,7 +176,11 @@ def test_a_step_that_is_dropped_is_the_one_that_was_seen_though_others_went_befo
     for step in ("fold", "layout", {"precision": {"layers": {"head": "bf16"}}}):
         ask(made, {"do": "choose", "step": step if isinstance(step, dict) else {step: {}}})
     first, second, third = (chip["label"] for chip in made.state["recipe"])
-    ask(made, {"do": "drop", "index": 0, "label": first}, {"do": "drop", "index": 1, "label": second})
+    ask(
+        made,
+        {"do": "drop", "index": 0, "label": first},
+        {"do": "drop", "index": 1, "label": second},
+    )
     assert [chip["label"] for chip in made.state["recipe"]] == [third]
     ask(made, {"do": "drop", "index": 0, "label": first})
     assert len(made.recipe) == 1, "it has gone already"
@@ -193,7 +235,9 @@ def test_choosing_a_layer_tells_its_facts_and_reasons(bench):
     made = bench()
     made.selected = "norm"
     (advised,) = [one for one in made.detail["reasons"] if one["step"] == {"fold": {}}]
-    assert made.detail["layer"] == "norm" and advised["advice"].startswith("fold batch-norm saves about "), "named as its chip"
+    assert made.detail["layer"] == "norm" and advised["advice"].startswith(
+        "fold batch-norm saves about "
+    ), "named as its chip"
     made.selected = "no such layer"
     assert made.detail["facts"] == []
 
@@ -208,7 +252,10 @@ def test_a_model_that_fails_says_so_in_place(bench):
             return self.line(x)
 
     made = bench(Failing())
-    assert "fails on its example inputs at layer 'line'" in made.state["error"] and not made.session.state.is_busy
+    assert (
+        "fails on its example inputs at layer 'line'" in made.state["error"]
+        and not made.session.state.is_busy
+    )
 
 
 def test_names_from_a_model_are_sent_as_text_only(bench):
@@ -221,6 +268,8 @@ def test_names_from_a_model_are_sent_as_text_only(bench):
 
 def test_taking_the_last_choice_of_a_precision_step_back_drops_it():
     recipe = lab.Recipe(["fold", {"precision": {"layers": {"a": "bf16", "b": "fp16"}}}])
-    assert with_precision(recipe, "a", "") == lab.Recipe(["fold", {"precision": {"layers": {"b": "fp16"}}}])
+    assert with_precision(recipe, "a", "") == lab.Recipe(
+        ["fold", {"precision": {"layers": {"b": "fp16"}}}]
+    )
     assert with_precision(with_precision(recipe, "a", ""), "b", "") == lab.Recipe(["fold"])
     assert without(recipe, 0)[0].kind == "precision"

@@ -1,4 +1,6 @@
-"""How much each layer matters, as it is seen: the wire, the panel that chooses, the drawing, the workbench and its worker."""
+"""How much each layer matters, as it is seen: the wire, the panel that chooses, the drawing, the
+workbench and its worker.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 def layer(name, scores, **more):
     """A row; scores are predicted and, where there are two, measured."""
-    known = {one: dict(zip(("quadratic", "ablation"), map(estimate, both), strict=False)) for one, both in scores.items()}
+    known = {
+        one: dict(zip(("quadratic", "ablation"), map(estimate, both), strict=False))
+        for one, both in scores.items()
+    }
     return LayerSensitivity(layer=name, kind="Conv2d", parameters=10, scores=known, **more)
 
 
@@ -47,7 +52,9 @@ def found(*rows, **more):
         "formats": ("bf16", "int2-weights"),
         "method": "quadratic",
     }
-    method = Method(name="quadratic", seconds=1, samples=8, agreement={"bf16": 0.9, "int2-weights": math.nan})
+    method = Method(
+        name="quadratic", seconds=1, samples=8, agreement={"bf16": 0.9, "int2-weights": math.nan}
+    )
     return Sensitivity(**known | {"examples": 8, "rows": rows, "methods": (method,)} | more)
 
 
@@ -77,12 +84,21 @@ def floats(data):
 
 def test_a_sensitivity_travels_as_columns_and_buffers():
     data = packed(FOUND)
-    assert data["layer"] == ["conv", "head"] and data["title"] == "small: what each layer costs in fewer bits"
+    assert (
+        data["layer"] == ["conv", "head"]
+        and data["title"] == "small: what each layer costs in fewer bits"
+    )
     assert floats(data["predicted"]["bf16"]["value"]) == pytest.approx([-1e-5, 2e-5])
-    assert floats(data["predicted"]["int2-weights"]["error"]) == pytest.approx([0.03, math.nan], nan_ok=True)
-    assert floats(data["measured"]["int2-weights"]["value"]) == pytest.approx([0.2, math.nan], nan_ok=True)
+    assert floats(data["predicted"]["int2-weights"]["error"]) == pytest.approx(
+        [0.03, math.nan], nan_ok=True
+    )
+    assert floats(data["measured"]["int2-weights"]["value"]) == pytest.approx(
+        [0.2, math.nan], nan_ok=True
+    )
     assert floats(data["parameters"]) == [10, 10]
-    assert [data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")] == ["", "int2 was not tried"]
+    assert [
+        data["note"]["names"][code] for code in numpy.frombuffer(data["note"]["codes"], "<u2")
+    ] == ["", "int2 was not tried"]
     assert data["choices"] == ["bf16"], "fewer bits can be looked at, not run"
     assert data["agreement"] == {"bf16": 0.9}, "what is not known is not sent"
 
@@ -94,7 +110,10 @@ def test_the_panel_collects_what_is_clicked_and_gives_it_as_a_recipe():
     ask(panel, do="precision", layer="head", name="fp16")
     ask(panel, do="precision", layer="conv", name="")
     assert panel.chosen == {"head": "fp16"} and panel.served == 3
-    assert panel.recipe == lab.Recipe([{"precision": {"layers": {"head": "fp16"}}}]) and panel.recipe.workload == "small"
+    assert (
+        panel.recipe == lab.Recipe([{"precision": {"layers": {"head": "fp16"}}}])
+        and panel.recipe.workload == "small"
+    )
     panel.chosen = {"conv": "bf16"}
     assert panel.recipe[0].options["layers"] == {"conv": "bf16"}
 
@@ -102,8 +121,14 @@ def test_the_panel_collects_what_is_clicked_and_gives_it_as_a_recipe():
 @pytest.mark.parametrize(
     ("request_", "sentence"),
     [
-        ({"do": "precision", "layer": "nobody", "name": "bf16"}, "'nobody' is no layer of this sensitivity"),
-        ({"do": "precision", "layer": "conv", "name": "int2-weights"}, "'conv' cannot run in 'int2-weights'"),
+        (
+            {"do": "precision", "layer": "nobody", "name": "bf16"},
+            "'nobody' is no layer of this sensitivity",
+        ),
+        (
+            {"do": "precision", "layer": "conv", "name": "int2-weights"},
+            "'conv' cannot run in 'int2-weights'",
+        ),
         ({"do": "dance"}, "does not know 'dance'"),
     ],
 )
@@ -138,26 +163,56 @@ def test_the_scales_ends_are_round_and_hold_every_positive_number(values, floor,
 
 def test_steps_and_numbers_are_those_of_the_widget():
     scale = heat_scale.Scale(1e-9, 1)
-    assert [scale.step(value) for value in (1e-9, 1e-8, 1e-7, 0.5, 1, 9, math.inf)] == [0, 1, 2, 8, 8, 8, 8]
+    assert [scale.step(value) for value in (1e-9, 1e-8, 1e-7, 0.5, 1, 9, math.inf)] == [
+        0,
+        1,
+        2,
+        8,
+        8,
+        8,
+        8,
+    ]
     assert [scale.step(value) for value in (0, -1, 1e-10, math.nan)] == [-1] * 4
     assert heat_scale.scale_of([0, -1, math.nan, math.inf]) is None
-    cases = {0.0123: "0.012", 0.000012: "1.2e-5", 1e-4: "1e-4", 0.0: "0", -2e-5: "−2e-5", 123.4: "120", 12345.0: "1.2e4"}
+    cases = {
+        0.0123: "0.012",
+        0.000012: "1.2e-5",
+        1e-4: "1e-4",
+        0.0: "0",
+        -2e-5: "−2e-5",
+        123.4: "120",
+        12345.0: "1.2e4",
+    }
     assert {value: heat_scale.cell_text(value) for value in cases} == cases
     assert heat_scale.cell_text(math.inf) == "∞"
 
 
 @pytest.mark.parametrize(
-    ("theme", "ramp", "series"), [(LIGHT, heat_scale.RAMP, drawing.SERIES), (DARK, heat_scale.DARK_RAMP, drawing.DARK_SERIES)]
+    ("theme", "ramp", "series"),
+    [(LIGHT, heat_scale.RAMP, drawing.SERIES), (DARK, heat_scale.DARK_RAMP, drawing.DARK_SERIES)],
 )
 def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp, series):
-    light, dark = asset("widgets/theme.css").read_text(encoding="utf-8").split('[data-jp-theme-light="false"]')[:2]
-    told = dict(re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark))
+    light, dark = (
+        asset("widgets/theme.css")
+        .read_text(encoding="utf-8")
+        .split('[data-jp-theme-light="false"]')[:2]
+    )
+    told = dict(
+        re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark)
+    )
     assert tuple(told[f"--pf-heat-{step}"] for step in range(9)) == ramp
     assert tuple(told[f"--pf-series-{place}"] for place in range(6)) == series
-    rules = dict(re.findall(r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)", asset("widgets/views.css").read_text()))
+    rules = dict(
+        re.findall(
+            r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
+            asset("widgets/views.css").read_text(),
+        )
+    )
     assert all(contrast(told[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp))
     lights = [luminance(colour) for colour in ramp]
-    assert lights == sorted(lights, reverse=theme is LIGHT), "a step further is always further from the paper"
+    assert lights == sorted(lights, reverse=theme is LIGHT), (
+        "a step further is always further from the paper"
+    )
     assert all(contrast(colour, theme.paper) >= 3 for colour in series)
 
 
@@ -170,7 +225,18 @@ def test_the_drawing_has_the_numbers_the_scale_and_the_agreement(dark):
     figure = lab.figure(FOUND, dark=dark)
     assert figure.png().startswith(b"\x89PNG") and len(figure.axes) == 2
     words = words_of(figure)
-    assert {"conv", "head", "bf16", "int2", "weights", "−1e-5", "0.3", "–", "below 2e-5", "ρ 0.90"} <= set(words)
+    assert {
+        "conv",
+        "head",
+        "bf16",
+        "int2",
+        "weights",
+        "−1e-5",
+        "0.3",
+        "–",
+        "below 2e-5",
+        "ρ 0.90",
+    } <= set(words)
     assert "rise of the loss, predicted by quadratic" in words
 
 
@@ -179,17 +245,25 @@ def test_the_drawing_without_a_measurement_has_the_heat_map_alone():
     assert len(lab.figure(plain).axes) == 1
     assert "rise of the loss, predicted by quadratic; stopped early" in words_of(lab.figure(plain))
     measured = found(layer("conv", {"bf16": (1e-3, 2e-3)}), method="ablation", unit="output error")
-    assert len(lab.figure(measured).axes) == 1 and "relative error of the output, measured" in words_of(lab.figure(measured))
+    assert len(
+        lab.figure(measured).axes
+    ) == 1 and "relative error of the output, measured" in words_of(lab.figure(measured))
     nothing = found(layer("conv", {"bf16": (-1.0,)}))
     assert "none that is above 0" in words_of(lab.figure(nothing))
 
 
 def test_of_many_layers_the_drawing_shows_those_that_matter_most_in_their_order():
-    many = found(*(layer(f"block.{index}", {"bf16": (1e-3 * (index % 7 + 1),)}) for index in range(100)))
+    many = found(
+        *(layer(f"block.{index}", {"bf16": (1e-3 * (index % 7 + 1),)}) for index in range(100))
+    )
     kept = drawing.shown(many)
-    assert [row.layer for row in kept] == sorted((row.layer for row in kept), key=lambda name: int(name.split(".")[1]))
+    assert [row.layer for row in kept] == sorted(
+        (row.layer for row in kept), key=lambda name: int(name.split(".")[1])
+    )
     assert (
-        len(kept) == drawing.SHOWN and "block.6" in {row.layer for row in kept} and "block.0" not in {row.layer for row in kept}
+        len(kept) == drawing.SHOWN
+        and "block.6" in {row.layer for row in kept}
+        and "block.0" not in {row.layer for row in kept}
     )
     assert "60 that matter less left out" in words_of(lab.figure(many))
 
@@ -240,10 +314,17 @@ def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
     engine(endless(begun))
     bench.session.look_at("sensitivity", seconds=1e6)
     assert begun.wait(PATIENCE)
-    assert bench.state["status"] == "sensing" and bench.state["doing"] == "how much each layer matters, in seconds"
+    assert (
+        bench.state["status"] == "sensing"
+        and bench.state["doing"] == "how much each layer matters, in seconds"
+    )
     ask(bench, do="stop")
     state = bench.wait(PATIENCE)
-    assert state.sensitivity.is_interrupted and state.status == "idle" and bench.views["sensitivity"]["is_interrupted"]
+    assert (
+        state.sensitivity.is_interrupted
+        and state.status == "idle"
+        and bench.views["sensitivity"]["is_interrupted"]
+    )
 
 
 def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
@@ -253,7 +334,11 @@ def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
     assert begun.wait(PATIENCE)
     ask(bench, do="choose", step={"fold": {}})
     state = bench.wait(PATIENCE)
-    assert state.variant.recipe == lab.Recipe(["fold"]) and state.sensitivity.is_interrupted and state.comparison is not None
+    assert (
+        state.variant.recipe == lab.Recipe(["fold"])
+        and state.sensitivity.is_interrupted
+        and state.comparison is not None
+    )
 
 
 def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine):
@@ -264,7 +349,10 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
     bench.sensitivity = FOUND
     ask(bench, do="sensitivity")
     state = bench.wait(PATIENCE)
-    assert state.error == "The loss is not known; give the workload a loss." and state.sensitivity is FOUND
+    assert (
+        state.error == "The loss is not known; give the workload a loss."
+        and state.sensitivity is FOUND
+    )
     with pytest.raises(lab.PaifuserError, match="0 seconds are none"):
         bench.session.look_at("sensitivity", seconds=0)
 
@@ -272,21 +360,34 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
 def test_the_seconds_that_it_takes_are_counted(bench, engine):
     told = threading.Event()
     engine(lambda work, **options: FOUND if told.wait(PATIENCE) else None)
-    end = bench.session.observe(lambda state: told.set() if state.status == "sensing" and state.done else None)
+    end = bench.session.observe(
+        lambda state: told.set() if state.status == "sensing" and state.done else None
+    )
     bench.session.look_at("sensitivity", seconds=5)
     assert bench.wait(PATIENCE).sensitivity is FOUND and told.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)
 
 
-def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_or_one_for_each(bench):
+def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_or_one_for_each(
+    bench,
+):
     assert bench.state["choices"] == list(CHOICES) == ["", *NAMES, *AUTOCAST]
     given = {"relu": "no weights", "norm": {"int8": "no channels"}}
-    assert parted(given) == {"cannot": {"relu": "no weights"}, "cannot_in": {"norm": {"int8": "no channels"}}}
-    assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {"norm", "conv"}
+    assert parted(given) == {
+        "cannot": {"relu": "no weights"},
+        "cannot_in": {"norm": {"int8": "no channels"}},
+    }
+    assert set(bench.state["cannot"]) == {"relu"} and set(bench.state["cannot_in"]) == {
+        "norm",
+        "conv",
+    }
     reasons = bench.state["cannot_in"]["norm"]
     assert set(reasons) == {*NAMES, *AUTOCAST} - set(FLOATS) and "BatchNorm2d" in reasons["int8"]
-    assert reasons["amp-bf16"] == "autocast is for what multiplies matrices, and leaves a BatchNorm2d in fp32"
+    assert (
+        reasons["amp-bf16"]
+        == "autocast is for what multiplies matrices, and leaves a BatchNorm2d in fp32"
+    )
     assert set(bench.state["cannot_in"]["conv"]) == {"fp8"}
 
 
@@ -297,7 +398,9 @@ def test_layers_without_weights_have_no_choice_at_all():
 
 def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):
     panel, messages = lab.show(FOUND), []
-    monkeypatch.setattr(panel, "_send", lambda message, buffers=None: messages.append(set(message["state"])))
+    monkeypatch.setattr(
+        panel, "_send", lambda message, buffers=None: messages.append(set(message["state"]))
+    )
     ask(panel, do="precision", layer="conv", name="bf16")
     (answer,) = [message for message in messages if "served" in message]
     assert "chosen" in answer

@@ -16,7 +16,9 @@ from paifuser_lab.workload.data import first_batches
 from tests.support.models import Small, images
 
 CPU = torch.device("cpu")
-PAIRS = [(torch.full((2, 3, 8, 8), number / 10), torch.tensor([0, number % 5])) for number in range(6)]
+PAIRS = [
+    (torch.full((2, 3, 8, 8), number / 10), torch.tensor([0, number % 5])) for number in range(6)
+]
 
 
 class Endless(IterableDataset[Any]):
@@ -44,7 +46,13 @@ class Failing:
 
 def work_of(train: Any, model: nn.Module | None = None) -> lab.Workload:
     torch.manual_seed(0)
-    return lab.Workload(model or Small().eval(), images(), name="small", loss=nn.functional.cross_entropy, train=train)
+    return lab.Workload(
+        model or Small().eval(),
+        images(),
+        name="small",
+        loss=nn.functional.cross_entropy,
+        train=train,
+    )
 
 
 def applied(train: Any, *steps: Any) -> lab.Variant:
@@ -57,7 +65,9 @@ def shuffled() -> DataLoader[Any]:
     return DataLoader(examples, batch_size=4, shuffle=True)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("step", [{"prune": {"ratio": 0.5}}, {"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}])
+@pytest.mark.parametrize(
+    "step", [{"prune": {"ratio": 0.5}}, {"precision": {"default": "int8"}}, {"qat": {"epochs": 1}}]
+)
 def test_a_loader_without_a_length_is_learned_from(step):
     assert applied(DataLoader(Endless(), batch_size=None), step).notes
 
@@ -66,7 +76,9 @@ def test_a_list_that_knows_only_its_length_ends_there():
     assert len(list(first_batches(Placed(), CPU, "train data"))) == 3
 
 
-@pytest.mark.parametrize("step", [{"prune": {"ratio": 0.5, "importance": "taylor"}}, {"precision": {"default": "int8"}}])
+@pytest.mark.parametrize(
+    "step", [{"prune": {"ratio": 0.5, "importance": "taylor"}}, {"precision": {"default": "int8"}}]
+)
 def test_a_loader_that_shuffles_gives_the_same_model_each_time_and_draws_nothing(step):
     loader, hashes = shuffled(), set()
     for start in range(3):
@@ -109,7 +121,10 @@ def test_the_generator_of_a_loader_is_put_back():
         ([PAIRS[0][0]], "batch 0 of the train data is a Tensor; let it be"),
         (7, "the train data are a int; give a list"),
         ([], "the train data hold no batch; give at least one pair"),
-        ([(PAIRS[0][0] * float("nan"), PAIRS[0][1])], "'taylor': a gradient is NaN or infinite; look for one in the train data"),
+        (
+            [(PAIRS[0][0] * float("nan"), PAIRS[0][1])],
+            "'taylor': a gradient is NaN or infinite; look for one in the train data",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_data_is_told_before_a_channel_goes(train, said):
@@ -118,12 +133,16 @@ def test_what_is_wrong_with_the_data_is_told_before_a_channel_goes(train, said):
 
 
 def test_pruning_rounded_layers_says_what_to_put_first():
-    with pytest.raises(StepError, match=r"'taylor' finds no gradient .* put 'prune' before 'precision' and 'qat'"):
+    with pytest.raises(
+        StepError, match=r"'taylor' finds no gradient .* put 'prune' before 'precision' and 'qat'"
+    ):
         applied(PAIRS, {"precision": {"default": "int8"}}, {"prune": {"ratio": 0.5}})
 
 
 def test_batches_come_as_they_are_listed():
-    found: list[Tensor] = [inputs.tensors[0] for inputs, _ in first_batches(PAIRS, CPU, "train data")]
+    found: list[Tensor] = [
+        inputs.tensors[0] for inputs, _ in first_batches(PAIRS, CPU, "train data")
+    ]
     assert all(torch.equal(one, images) for one, (images, _) in zip(found, PAIRS, strict=True))
 
 
@@ -134,7 +153,10 @@ def failing(answer: Tensor, target: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("loss", "said"),
     [
-        (failing, r"the model or its loss fails on the train data \(ValueError: odd target\); mend them"),
+        (
+            failing,
+            r"the model or its loss fails on the train data \(ValueError: odd target\); mend them",
+        ),
         (nn.CrossEntropyLoss(reduction="none"), r"'taylor' finds no gradient .* scalar"),
         (lambda answer, target: 1.0, "'taylor' finds no gradient"),
     ],

@@ -1,4 +1,6 @@
-"""A function that a file names is code: it is called only for who trusts the file, or where nothing new would be run."""
+"""A function that a file names is code: it is called only for who trusts the file, or where nothing
+new would be run.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,19 @@ def make():
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The current folder, in which a module lies that leaves a file when it is imported, and another when it is called."""
+    """The current folder, in which a module lies that leaves a file when it is imported, and
+    another when it is called.
+    """
     (tmp_path / "evil_net.py").write_text(EVIL)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield tmp_path
-    for name in [name for name in sys.modules if name.partition(".")[0] in {"evil_net", "failing_net", "plug_in_net"}]:
+    for name in [
+        name
+        for name in sys.modules
+        if name.partition(".")[0] in {"evil_net", "failing_net", "plug_in_net"}
+    ]:
         del sys.modules[name]
 
 
@@ -53,7 +61,9 @@ def saved_from(name: str, folder: Path, **options: Any) -> Path:
 
 
 @pytest.mark.parametrize("how", ["lab.load", "Variant.load"])
-def test_a_function_that_a_folder_names_is_called_only_for_who_trusts_the_folder(how: str, here: Path) -> None:
+def test_a_function_that_a_folder_names_is_called_only_for_who_trusts_the_folder(
+    how: str, here: Path
+) -> None:
     load: Any = {"lab.load": lab.load, "Variant.load": lab.Variant.load}[how]
     folder = saved_from("evil_net:make", here / "mine")
     with pytest.raises(FileError, match=r"names 'evil_net:make'.* trust=True.* --trust"):
@@ -66,7 +76,9 @@ def test_a_function_that_a_folder_names_is_called_only_for_who_trusts_the_folder
 def test_the_original_itself_needs_no_trust(here: Path) -> None:
     folder = saved_from("evil_net:make", here / "mine")
     torch.manual_seed(0)
-    assert lab.load(folder, work=lab.Workload(nn.Linear(3, 2), torch.ones(1, 3))).output().shape == (1, 2)
+    assert lab.load(
+        folder, work=lab.Workload(nn.Linear(3, 2), torch.ones(1, 3))
+    ).output().shape == (1, 2)
     assert not (here / "imported").exists()
 
 
@@ -95,11 +107,15 @@ def test_a_module_of_the_users_own_that_is_imported_already_is_followed(here: Pa
     assert (here / "called").exists() and str(here) not in seen[0]
 
 
-def test_a_function_of_the_notebook_itself_is_followed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_the_notebook_itself_is_followed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     notebook = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", notebook)
     exec(
-        "import torch\ndef make():\n    torch.manual_seed(0)\n    return torch.nn.Linear(3, 2), torch.ones(1, 3)", vars(notebook)
+        "import torch\ndef make():\n    torch.manual_seed(0)\n    return torch.nn.Linear(3, 2), "
+        "torch.ones(1, 3)",
+        vars(notebook),
     )
     assert lab.load(saved_from("__main__:make", here / "mine")).output().shape == (1, 2)
 
@@ -126,7 +142,9 @@ def test_what_makes_no_model_is_not_called_though_it_is_imported(name: str, here
         lab.load(saved_from(name, here / "mine"))
 
 
-def test_a_function_of_pythons_own_is_not_called_for_who_trusts_the_folder_either(here: Path) -> None:
+def test_a_function_of_pythons_own_is_not_called_for_who_trusts_the_folder_either(
+    here: Path,
+) -> None:
     with pytest.raises(FileError, match="'os:abort' is Python's own"):
         lab.load(saved_from("os:abort", here / "mine"), trust=True)
 
@@ -138,8 +156,12 @@ def test_a_function_of_pythons_own_is_no_loader(name: str) -> None:
 
 
 def test_a_function_that_fails_is_told(here: Path) -> None:
-    (here / "failing_net.py").write_text("def make(width):\n    raise RuntimeError('no such width')\n")
-    with pytest.raises(WorkloadError, match=r"'failing_net:make' fails .*RuntimeError: no such width"):
+    (here / "failing_net.py").write_text(
+        "def make(width):\n    raise RuntimeError('no such width')\n"
+    )
+    with pytest.raises(
+        WorkloadError, match=r"'failing_net:make' fails .*RuntimeError: no such width"
+    ):
         lab.load("failing_net:make", width=3)
     with pytest.raises(WorkloadError, match=r"'failing_net:make' fails .*TypeError: .*width"):
         lab.load("failing_net:make")
@@ -162,7 +184,9 @@ def careless():
 """
 
 
-def test_an_installed_plug_in_is_followed_where_it_declares_a_workload(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_installed_plug_in_is_followed_where_it_declares_a_workload(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "elsewhere" / "plug_in_net").mkdir(parents=True)
     (here / "elsewhere" / "plug_in_net" / "__init__.py").touch()
     (here / "elsewhere" / "plug_in_net" / "models.py").write_text(PLUG_IN)
@@ -170,7 +194,9 @@ def test_an_installed_plug_in_is_followed_where_it_declares_a_workload(here: Pat
     folder = saved_from("plug_in_net.models:make", here / "mine")
     with pytest.raises(FileError, match="names 'plug_in_net"):
         lab.load(folder)
-    monkeypatch.setattr(trust, "entry_points", lambda group: [_Entry] if group == "paifuser_lab.steps" else [])
+    monkeypatch.setattr(
+        trust, "entry_points", lambda group: [_Entry] if group == "paifuser_lab.steps" else []
+    )
     assert lab.load(folder).output().shape == (1, 2)
     monkeypatch.delitem(sys.modules, "plug_in_net.models")
     with pytest.raises(FileError, match=r"names 'plug_in_net\.models:careless'"):
@@ -202,7 +228,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The parameters of each notebook that would be run."""
     asked: list[dict[str, Any]] = []
 
-    def run_notebook(notebook: Path, out: Path, parameters: dict[str, Any], *, replace: bool) -> Path:
+    def run_notebook(
+        notebook: Path, out: Path, parameters: dict[str, Any], *, replace: bool
+    ) -> Path:
         asked.append(parameters)
         batch.check_parameters(notebook, parameters)
         return out
@@ -217,10 +245,15 @@ def test_a_recipes_workload_is_a_files_word_and_a_typed_model_is_not(
 ) -> None:
     lab.Recipe(["fold"], workload="evil_net:make").save("recipe.yaml")
     code, said = command("run", "recipe.yaml", "--out", "out")
-    assert code == 2 and "recipe.yaml names 'evil_net:make'" in said and "--trust" in said and not runs
+    assert (
+        code == 2 and "recipe.yaml names 'evil_net:make'" in said and "--trust" in said and not runs
+    )
     assert command("run", "recipe.yaml", "--out", "out", "--trust")[0] == 0
     assert command("run", "recipe.yaml", "--out", "out", "--model", "evil_net:make")[0] == 0
-    assert [(one["model"], one["trust"]) for one in runs] == [("evil_net:make", True), ("evil_net:make", False)]
+    assert [(one["model"], one["trust"]) for one in runs] == [
+        ("evil_net:make", True),
+        ("evil_net:make", False),
+    ]
     assert not (here / "imported").exists()
 
 
@@ -232,18 +265,26 @@ def test_commands_that_take_a_folder_ask_for_trust(here: Path, command: Any) -> 
     assert command("plan", folder, "--seconds", "0", "--trust")[0] == 0
 
 
-def test_the_current_folder_is_on_a_commands_path_only_for_a_trusted_name(here: Path, command: Any) -> None:
+def test_the_current_folder_is_on_a_commands_path_only_for_a_trusted_name(
+    here: Path, command: Any
+) -> None:
     command("models")
     assert str(here) not in sys.path
     command("plan", "evil_net:make", "--seconds", "0")
     assert str(here) in sys.path
 
 
-def test_a_notebook_that_sweeps_is_told_whom_to_trust(here: Path, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_that_sweeps_is_told_whom_to_trust(
+    here: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from paifuser_lab.pipeline import sweep as sweeping
 
     asked: list[dict[str, Any]] = []
-    monkeypatch.setattr(sweeping, "sweep", lambda path, values, *rest, **options: asked.append(values) or sys.exit(0))
+    monkeypatch.setattr(
+        sweeping,
+        "sweep",
+        lambda path, values, *rest, **options: asked.append(values) or sys.exit(0),
+    )
     command("sweep", "50_compress.ipynb", "-p", "model=mine", "--out", "out", "--trust")
     command("sweep", "50_compress.ipynb", "-p", "model=mine", "--out", "out")
     assert asked == [{"model": ["mine"], "trust": [True]}, {"model": ["mine"]}]

@@ -1,4 +1,6 @@
-"""Workloads: inputs of every kind, a model that is left as it was, and failures that name the layer."""
+"""Workloads: inputs of every kind, a model that is left as it was, and failures that name the
+layer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Workload
-from paifuser_lab.errors import FileError, ForwardError, MeasureError, MissingExtraError, UnknownModelError, WorkloadError
+from paifuser_lab.errors import (
+    FileError,
+    ForwardError,
+    MeasureError,
+    MissingExtraError,
+    UnknownModelError,
+    WorkloadError,
+)
 from paifuser_lab.model.weights import save_weights, weights_hash
 from paifuser_lab.workload import Inputs, changed_buffers, running
 from tests.support.models import Counting, Mapped, Scribbling, Small, Tied, ids, images
@@ -68,7 +77,11 @@ def model_with_flags() -> nn.Module:
 def test_running_puts_flags_and_buffers_back(rebinds: bool) -> None:
     model = model_with_flags()
     model[2].rebinds = rebinds
-    buffers, flags, before = list(model.buffers()), [one.training for one in model.modules()], weights_hash(model)
+    buffers, flags, before = (
+        list(model.buffers()),
+        [one.training for one in model.modules()],
+        weights_hash(model),
+    )
     with running(model):
         assert not any(one.training for one in model.modules()) and not torch.is_grad_enabled()
         model(torch.randn(3, 4))
@@ -104,7 +117,9 @@ def test_buffers_that_a_forward_writes_are_named(rebinds: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [Counting(), Counting(rebinds=True), Small(), Tied().train()], ids=lambda one: type(one).__name__
+    "model",
+    [Counting(), Counting(rebinds=True), Small(), Tied().train()],
+    ids=lambda one: type(one).__name__,
 )
 def test_output_leaves_the_model_and_its_inputs_as_they_were(model: nn.Module) -> None:
     given = {"Small": images(), "Tied": ids()}.get(type(model).__name__, torch.randn(2, 4))
@@ -112,7 +127,9 @@ def test_output_leaves_the_model_and_its_inputs_as_they_were(model: nn.Module) -
     work = Workload(model, given)
     first, second = work.output(), work.output()
     assert torch.equal(first, second) and weights_hash(model) == before and model.training is flag
-    assert torch.equal(given, kept) and not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+    assert torch.equal(given, kept) and not any(
+        one._forward_hooks or one._forward_pre_hooks for one in model.modules()
+    )
 
 
 def test_a_model_that_writes_into_its_input_disturbs_nobody() -> None:
@@ -124,7 +141,11 @@ def test_a_model_that_writes_into_its_input_disturbs_nobody() -> None:
 class Nan(nn.Module):
     def __init__(self, where: str) -> None:
         super().__init__()
-        self.first, self.second, self.where = nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), where
+        self.first, self.second, self.where = (
+            nn.Linear(4, 4),
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU()),
+            where,
+        )
         if where == "weight":
             with torch.no_grad():
                 self.second[0].weight[0, 0] = torch.nan
@@ -138,10 +159,15 @@ class Nan(nn.Module):
 
 @pytest.mark.parametrize(
     ("where", "layer", "named"),
-    [("weight", "second.0", r"layer 'second\.0' \(Linear\)"), ("between", "", r"the model itself \(Nan\)")],
+    [
+        ("weight", "second.0", r"layer 'second\.0' \(Linear\)"),
+        ("between", "", r"the model itself \(Nan\)"),
+    ],
 )
 def test_a_nan_names_the_layer_where_it_began(where: str, layer: str, named: str) -> None:
-    with pytest.raises(ForwardError, match=rf"returns NaN on its example inputs, first at {named}") as caught:
+    with pytest.raises(
+        ForwardError, match=rf"returns NaN on its example inputs, first at {named}"
+    ) as caught:
         Workload(Nan(where), torch.randn(2, 4)).output()
     assert caught.value.layer == layer
 
@@ -156,15 +182,33 @@ def test_a_nan_deep_in_a_dict_is_found() -> None:
 @pytest.mark.parametrize(
     ("model", "inputs", "layer", "message"),
     [
-        (Small(), torch.randn(2, 4, 8, 8), "conv", r"fails on its example inputs at layer 'conv' \(Conv2d\), which received 2×4×8×8: .*channels"),  # noqa: E501
-        (nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(9, 2))), torch.randn(2, 4), "1.1", r"layer '1\.1' \(Linear\), which received 2×8"),  # noqa: E501
-        (Mapped(), {"ids": torch.tensor([[99]])}, "table", r"layer 'table' \(Embedding\), which received 1×1: index out of range"),
+        (
+            Small(),
+            torch.randn(2, 4, 8, 8),
+            "conv",
+            (
+                r"fails on its example inputs at layer 'conv' \(Conv2d\), which received 2×4×8×8: "
+                r".*channels"
+            ),
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.ReLU(), nn.Linear(9, 2))),
+            torch.randn(2, 4),
+            "1.1",
+            r"layer '1\.1' \(Linear\), which received 2×8",
+        ),  # noqa: E501
+        (
+            Mapped(),
+            {"ids": torch.tensor([[99]])},
+            "table",
+            r"layer 'table' \(Embedding\), which received 1×1: index out of range",
+        ),
         (Two(), (ONE, torch.ones(7)), "", r"the model itself \(Two\), which received 2×3, 7"),
         (Two(), {"c": ONE}, "", "unexpected keyword argument 'c'"),
         (Two(), (), "", "missing 1 required positional argument"),
     ],
     ids=["channels", "nested", "an id too large", "no layer", "unknown keyword", "nothing given"],
-)  # fmt: skip
+)
 def test_inputs_that_do_not_fit_name_the_layer_and_what_it_received(
     model: nn.Module, inputs: Any, layer: str, message: str
 ) -> None:
@@ -193,18 +237,43 @@ class Elsewhere(nn.Linear):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Workload(meta_model(), torch.ones(1, 2)), "'weight' is on the meta device and has no values; load the weights"),
-        (lambda: Workload(nn.Linear(2, 2), torch.ones(1, 2, device="meta")), "an input is on the meta device"),
-        (lambda: Workload(nn.Linear(2, 2), torch.ones(0, 2)), r"an input has shape \(0, 2\), a batch of zero"),
+        (
+            lambda: Workload(meta_model(), torch.ones(1, 2)),
+            "'weight' is on the meta device and has no values; load the weights",
+        ),
+        (
+            lambda: Workload(nn.Linear(2, 2), torch.ones(1, 2, device="meta")),
+            "an input is on the meta device",
+        ),
+        (
+            lambda: Workload(nn.Linear(2, 2), torch.ones(0, 2)),
+            r"an input has shape \(0, 2\), a batch of zero",
+        ),
         (lambda: Workload(Mapped(), {"ids": ids(0)}), "a batch of zero"),
-        (lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)), "is on meta and an input is on cpu; move one of them"),
-        (lambda: Workload(lazy_model(), torch.ones(1, 2)), r"'0\.weight' of a lazy layer has no shape yet"),
+        (
+            lambda: Workload(Elsewhere(2, 2), torch.ones(1, 2)),
+            "is on meta and an input is on cpu; move one of them",
+        ),
+        (
+            lambda: Workload(lazy_model(), torch.ones(1, 2)),
+            r"'0\.weight' of a lazy layer has no shape yet",
+        ),
         (lambda: Workload(lambda x: x, torch.ones(1)), "needs a torch.nn.Module; function is none"),  # type: ignore[arg-type]
         (lambda: lab.load("resnet18-tiny", batch=0), "batch=0 is not possible"),
         (lambda: lab.load("resnet18-tiny", batch=-1), "batch=-1 is not possible"),
     ],
-    ids=["meta weights", "meta input", "empty batch", "empty batch in a dict", "two devices", "lazy", "a function", "batch 0", "batch -1"],
-)  # fmt: skip
+    ids=[
+        "meta weights",
+        "meta input",
+        "empty batch",
+        "empty batch in a dict",
+        "two devices",
+        "lazy",
+        "a function",
+        "batch 0",
+        "batch -1",
+    ],
+)
 def test_what_cannot_be_run_is_refused_at_once(make: Callable[[], Workload], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         make()
@@ -216,7 +285,9 @@ def test_an_unknown_model_names_the_nearest() -> None:
 
 
 def accuracy(predict: Callable[[Any], Tensor], test: Any) -> float:
-    return sum(float((predict(batch).argmax(1) == labels).float().mean()) for batch, labels in test) / len(test)
+    return sum(
+        float((predict(batch).argmax(1) == labels).float().mean()) for batch, labels in test
+    ) / len(test)
 
 
 def test_the_metric_is_of_the_model_that_is_given() -> None:
@@ -235,7 +306,10 @@ def unkind(predict: Callable[[Any], Tensor], test: Any) -> float:
 
 def test_a_metric_that_raises_is_named_with_what_it_raised() -> None:
     work = Workload(Small(), images(), test=[(images(), None)], metric=unkind)
-    said = r"^metric 'unkind' of Small fails \(ValueError: no labels here\); mend it: it is called as metric\(predict, test\)\.$"
+    said = (
+        r"^metric 'unkind' of Small fails \(ValueError: no labels here\); mend it: it is called as "
+        r"metric\(predict, test\)\.$"
+    )
     with pytest.raises(MeasureError, match=said) as caught:
         work.evaluate()
     assert isinstance(caught.value.__cause__, ValueError)
@@ -244,9 +318,15 @@ def test_a_metric_that_raises_is_named_with_what_it_raised() -> None:
 
 
 def test_a_model_that_fails_on_the_test_data_is_not_blamed_on_the_metric() -> None:
-    work = Workload(Small(), images(), name="small", test=[(torch.ones(2, 5), torch.zeros(2))], metric=accuracy)
+    work = Workload(
+        Small(), images(), name="small", test=[(torch.ones(2, 5), torch.zeros(2))], metric=accuracy
+    )
     with pytest.raises(
-        MeasureError, match=r"^small fails on its test data \(RuntimeError: .*\); see that each batch has what the model"
+        MeasureError,
+        match=(
+            r"^small fails on its test data \(RuntimeError: .*\); see that each batch has what the "
+            r"model"
+        ),
     ):
         work.evaluate()
 
@@ -286,7 +366,9 @@ def batches():
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A module in the current folder, which is not on the path, and a helper that it imports when called."""
+    """A module in the current folder, which is not on the path, and a helper that it imports when
+    called.
+    """
     name = f"made_up_{os.getpid()}"
     (tmp_path / f"{name}.py").write_text(MODULE.format(name=name))
     (tmp_path / f"{name}_helper.py").write_text("")
@@ -315,7 +397,9 @@ def test_data_can_be_another_functions(here: str) -> None:
 
 def test_a_function_gives_equal_weights_for_equal_seeds_and_leaves_chance_alone(here: str) -> None:
     state = torch.random.get_rng_state()
-    one, same, other = (weights_hash(lab.load(f"{here}:pair", seed=seed).model) for seed in (0, 0, 1))
+    one, same, other = (
+        weights_hash(lab.load(f"{here}:pair", seed=seed).model) for seed in (0, 0, 1)
+    )
     assert one == same != other and torch.equal(torch.random.get_rng_state(), state)
 
 
@@ -350,7 +434,12 @@ def transformers_or_skip() -> None:
         pytest.importorskip("transformers")
 
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+}
 
 
 @pytest.mark.filterwarnings("default")
@@ -378,7 +467,11 @@ def test_a_transformers_config_that_is_none_is_told() -> None:
         lab.load("hf:nonsense")
 
 
-def test_transformers_that_are_not_installed_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_that_are_not_installed_name_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtraError, match=r"hf:bert needs transformers.*pip install 'paifuser-lab\[hf\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"hf:bert needs transformers.*pip install 'paifuser-lab\[hf\]'"
+    ):
         lab.load("hf:bert")

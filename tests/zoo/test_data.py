@@ -71,7 +71,9 @@ def test_the_street_models_learn(name: str, cache_folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained(cache_folder: Path) -> None:
+def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained(
+    cache_folder: Path,
+) -> None:
     parts = zoo.build("segvit-maps")
     right = score(parts)
     assert right > 0.85
@@ -82,10 +84,14 @@ def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained(c
 
 
 def looking_only_near(parts: zoo.Parts, reach: int = 64) -> float:
-    """What is left of the metric where no token sees another that is further away, in their order, than `reach`."""
+    """What is left of the metric where no token sees another that is further away, in their order,
+    than `reach`.
+    """
 
     class Near(TorchFunctionMode):
-        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             if func is torch.nn.functional.scaled_dot_product_attention:
                 place = torch.arange(args[0].shape[2])
                 return func(*args, attn_mask=(place[:, None] - place).abs() <= reach)
@@ -99,7 +105,9 @@ def test_training_leaves_the_callers_random_numbers_alone() -> None:
     batches = [(torch.ones(2, 3), torch.tensor([0, 1]))]
     model = torch.nn.Linear(3, 2).eval()
     before = torch.get_rng_state()
-    training.train(model, batches, torch.nn.functional.cross_entropy, epochs=2, learning_rate=0.1, seed=3)
+    training.train(
+        model, batches, torch.nn.functional.cross_entropy, epochs=2, learning_rate=0.1, seed=3
+    )
     assert torch.equal(before, torch.get_rng_state())
     assert not model.training
 
@@ -112,7 +120,15 @@ def test_an_interrupted_training_keeps_what_it_learned() -> None:
     before = model.weight.clone()
     batches = [(torch.randn(4, 3), torch.tensor([0, 1, 0, 1]))]
     with pytest.raises(KeyboardInterrupt):
-        training.train(model, batches, torch.nn.functional.cross_entropy, epochs=9, learning_rate=0.1, seed=0, on_epoch=stop)
+        training.train(
+            model,
+            batches,
+            torch.nn.functional.cross_entropy,
+            epochs=9,
+            learning_rate=0.1,
+            seed=0,
+            on_epoch=stop,
+        )
     assert not torch.equal(before, model.weight)
     assert not model.training
     assert model.weight.grad is None
@@ -147,11 +163,15 @@ def test_a_failed_training_leaves_nothing_behind(cache_folder: Path) -> None:
     assert not list(cache_folder.iterdir())
 
 
-def test_a_cache_that_cannot_be_written_warns_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_warns_and_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file" / "below"))
     with pytest.warns(UserWarning, match="set PAIFUSER_CACHE"):
-        assert torch.equal(cache.load_or_make("net", 0, lambda: {"weight": torch.ones(1)})["weight"], torch.ones(1))
+        assert torch.equal(
+            cache.load_or_make("net", 0, lambda: {"weight": torch.ones(1)})["weight"], torch.ones(1)
+        )
 
 
 def test_the_cache_keeps_names_and_seeds_apart() -> None:
@@ -216,7 +236,9 @@ def test_the_colour_of_a_place_on_a_map_alone_tells_nothing() -> None:
 
 
 def read_legend(image: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The colour of each kind, (channels, kinds): which swatch has which pattern is read off where its light goes down."""
+    """The colour of each kind, (channels, kinds): which swatch has which pattern is read off where
+    its light goes down.
+    """
     rows, columns = (np.flatnonzero((labels == maps.LEGEND).any(axis=axis)) for axis in (1, 0))
     side = len(rows)
     colours = np.zeros((3, len(maps.KINDS)))
@@ -240,13 +262,18 @@ def test_mean_iou_is_right_on_a_case_worked_by_hand() -> None:
     predicted = torch.tensor([[[0, 1, 1, 1]]])
     one_hot = torch.nn.functional.one_hot(predicted, 4).permute(0, 3, 1, 2).float()
     # class 0: 1 of 2; class 1: 2 of 3; classes 2 and 3 do not occur
-    assert metrics.mean_iou(lambda _: one_hot, [(target, target)]) == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert metrics.mean_iou(lambda _: one_hot, [(target, target)]) == pytest.approx(
+        (1 / 2 + 2 / 3) / 2
+    )
 
 
 def test_mean_iou_adds_up_areas_over_batches() -> None:
     target = torch.tensor([[[0, 1]], [[1, 1]]])
     right = torch.nn.functional.one_hot(target, 2).permute(0, 3, 1, 2).float()
-    assert metrics.mean_iou(lambda inputs: inputs, [(right[:1], target[:1]), (right[1:], target[1:])]) == 1.0
+    assert (
+        metrics.mean_iou(lambda inputs: inputs, [(right[:1], target[:1]), (right[1:], target[1:])])
+        == 1.0
+    )
 
 
 def test_accuracy_counts_over_all_batches() -> None:
@@ -267,8 +294,13 @@ def test_hard_digits_are_the_digits_distorted_each_time_otherwise_and_the_same_f
 
 
 def test_importing_the_zoo_imports_no_model() -> None:
-    code = "import sys, paifuser_lab.zoo; print([name for name in sys.modules if name.startswith('paifuser_lab.zoo.')])"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = (
+        "import sys, paifuser_lab.zoo; print([name for name in sys.modules if "
+        "name.startswith('paifuser_lab.zoo.')])"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert "resnet" not in loaded
     assert "sklearn" not in loaded
 

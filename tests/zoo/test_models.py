@@ -58,7 +58,9 @@ def test_tiny_models_run_forward_and_backward(name: str) -> None:
     parts = zoo.build(name)
     assert not parts.model.training
     torch.stack([output.float().square().mean() for output in run(parts)]).sum().backward()
-    silent = [layer for layer, parameter in parts.model.named_parameters() if parameter.grad is None]
+    silent = [
+        layer for layer, parameter in parts.model.named_parameters() if parameter.grad is None
+    ]
     assert not silent
 
 
@@ -85,19 +87,26 @@ def test_outputs_are_finite_and_of_sane_scale(name: str, precision: torch.dtype)
 def test_two_builds_are_equal_to_the_bit(name: str) -> None:
     first, second = zoo.build(name), zoo.build(name)
     assert_same_weights(first.model, second.model)
-    for one, other in zip(*(torch.utils._pytree.tree_leaves(parts.inputs) for parts in (first, second)), strict=True):
+    for one, other in zip(
+        *(torch.utils._pytree.tree_leaves(parts.inputs) for parts in (first, second)), strict=True
+    ):
         assert torch.equal(one, other)
 
 
 def test_another_process_with_other_threads_builds_the_same_weights() -> None:
     code = (
-        "import hashlib, torch; torch.set_num_threads({}); from paifuser_lab import zoo; digest = hashlib.sha256()\n"
+        "import hashlib, torch; torch.set_num_threads({}); from paifuser_lab import zoo; digest = "
+        "hashlib.sha256()\n"
         "for name in ('resnet18', 'swin-t-tiny'):\n"
-        "    for value in zoo.build(name).model.state_dict().values(): digest.update(value.numpy().tobytes())\n"
+        "    for value in zoo.build(name).model.state_dict().values(): "
+        "digest.update(value.numpy().tobytes())\n"
         "print(digest.hexdigest())"
     )
     running = [
-        subprocess.Popen([sys.executable, "-c", code.format(threads)], stdout=subprocess.PIPE, text=True) for threads in (1, 3)
+        subprocess.Popen(
+            [sys.executable, "-c", code.format(threads)], stdout=subprocess.PIPE, text=True
+        )
+        for threads in (1, 3)
     ]
     digests = [process.communicate()[0] for process in running]
     assert len(digests[0].strip()) == 64
@@ -106,7 +115,9 @@ def test_another_process_with_other_threads_builds_the_same_weights() -> None:
 
 def test_another_seed_gives_other_weights_and_inputs() -> None:
     first, second = zoo.build("vit-s-tiny"), zoo.build("vit-s-tiny", seed=1)
-    assert not torch.equal(first.model.get_parameter("head.weight"), second.model.get_parameter("head.weight"))
+    assert not torch.equal(
+        first.model.get_parameter("head.weight"), second.model.get_parameter("head.weight")
+    )
     assert isinstance(first.inputs, torch.Tensor)
     assert isinstance(second.inputs, torch.Tensor)
     assert not torch.equal(first.inputs, second.inputs)
@@ -139,7 +150,9 @@ def test_the_attention_mask_hides_some_tokens() -> None:
     assert not torch.allclose(padded, unmasked, atol=1e-3)
 
 
-@pytest.mark.parametrize(("name", "nearest"), [("resnet19", "resnet18"), ("Swin_T", "swin-t"), ("bert", "bert-base")])
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("resnet19", "resnet18"), ("Swin_T", "swin-t"), ("bert", "bert-base")]
+)
 def test_an_unknown_name_suggests_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(UnknownModelError, match=f"did you mean .*'{nearest}'"):
         zoo.build(name)
@@ -179,7 +192,9 @@ def test_swin_goes_through_onnx() -> None:
     args, _ = arguments(parts)
     program = torch.onnx.export(parts.model, args, dynamo=True, verbose=False)
     assert program is not None
-    session = runtime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = runtime.InferenceSession(
+        program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     (found,) = session.run(None, {session.get_inputs()[0].name: args[0].numpy()})
     with torch.no_grad():
         assert torch.allclose(run(parts)[0], torch.from_numpy(found), atol=1e-4)
@@ -200,7 +215,9 @@ def test_segvit_takes_images_of_every_size_and_each_token_knows_its_place() -> N
     with torch.no_grad():
         scores = model(flat)
     assert scores.shape == (1, 7, 32, 48)
-    patches = scores.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3)[0].flatten(0, 1)
+    patches = (
+        scores.unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 1, 4, 5).flatten(3)[0].flatten(0, 1)
+    )
     apart = torch.cdist(patches, patches) + torch.eye(len(patches))
     assert apart.min() > 1e-3
 

@@ -33,21 +33,30 @@ class FusedWindows(Grafted):
         """(distances, heads)."""
 
     def attended(self, image: Tensor, window: int, shift: int, dropout: float = 0.0) -> Tensor:
-        """Attention within the windows of an image (batch, height, width, channels), moved by `shift` and back."""
+        """Attention within the windows of an image (batch, height, width, channels), moved by
+        `shift` and back.
+        """
         table = self.bias_table()
         if len(table) != (2 * window - 1) ** 2:
-            raise StepError(f"a window of {window} does not fit the {len(table)} biases that were learned; give larger images.")
+            raise StepError(
+                f"a window of {window} does not fit the {len(table)} biases that were learned; "
+                "give larger images."
+            )
         if image.is_cuda and not dropout:
             parts = self.queries_keys_values(image)
             if parts[0].dtype in (torch.float16, torch.bfloat16):
                 joined = torch.stack(parts, dim=3)
-                return self.projected(attend_windows(joined, table.t(), window=window, shift=(shift, shift)))
+                return self.projected(
+                    attend_windows(joined, table.t(), window=window, shift=(shift, shift))
+                )
         batch, height, width, _ = image.shape
         windows = _cut(torch.roll(image, (-shift, -shift), dims=(1, 2)) if shift else image, window)
         query, key, value = (one.transpose(1, 2) for one in self.queries_keys_values(windows))
         added = self.kept_bias(table, (height, width), window, shift, query.dtype)
         added = added.repeat(batch, 1, 1, 1) if shift and batch > 1 else added
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=added, dropout_p=dropout)
+        mixed = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=added, dropout_p=dropout
+        )
         found = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
         return torch.roll(found, (shift, shift), dims=(1, 2)) if shift else found
 

@@ -10,11 +10,22 @@ from ...errors import StepError
 from .fused import FusedWindows
 
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "relative_position_bias", "head_dim", "config")
-AROUND = ("layernorm_before", "layernorm_after", "mlp", "dropout", "drop_path", "shift_size", "window_size", "maybe_pad")
+AROUND = (
+    "layernorm_before",
+    "layernorm_after",
+    "mlp",
+    "dropout",
+    "drop_path",
+    "shift_size",
+    "window_size",
+    "maybe_pad",
+)
 
 
 class FusedLayer(FusedWindows):
-    """A layer of transformers' Swin that attends in one pass; images that are no multiple of the window are padded as it does."""
+    """A layer of transformers' Swin that attends in one pass; images that are no multiple of the
+    window are padded as it does.
+    """
 
     attention: Any
     window_size: int
@@ -29,7 +40,9 @@ class FusedLayer(FusedWindows):
 
     def queries_keys_values(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         parts = (self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
-        query, key, value = (part(tokens).unflatten(-1, (-1, self.attention.head_dim)) for part in parts)
+        query, key, value = (
+            part(tokens).unflatten(-1, (-1, self.attention.head_dim)) for part in parts
+        )
         return query, key, value
 
     def projected(self, mixed: Tensor) -> Tensor:
@@ -41,12 +54,19 @@ class FusedLayer(FusedWindows):
         return table
 
     def forward(
-        self, hidden_states: Tensor, input_dimensions: tuple[int, int], always_partition: bool = False, **kwargs: Any
+        self,
+        hidden_states: Tensor,
+        input_dimensions: tuple[int, int],
+        always_partition: bool = False,
+        **kwargs: Any,
     ) -> tuple[Tensor, None]:
         """As the layer was, without the weights of attention, which are nowhere in memory."""
-        if kwargs.get("output_attentions") or getattr(self.attention.config, "output_attentions", False):
+        if kwargs.get("output_attentions") or getattr(
+            self.attention.config, "output_attentions", False
+        ):
             raise StepError(
-                "attention in one pass has no weights to give for output_attentions; leave step 'attention' out where they are wanted."
+                "attention in one pass has no weights to give for output_attentions; leave step "
+                "'attention' out where they are wanted."
             )
         if not always_partition:
             self.set_shift_and_window_size(input_dimensions)
@@ -56,12 +76,16 @@ class FusedLayer(FusedWindows):
         padded, _ = self.maybe_pad(image, height, width)
         dropout = self.attention.attention_dropout if self.training else 0.0
         mixed = self.dropout(self.attended(padded, self.window_size, self.shift_size, dropout))
-        found = hidden_states + self.drop_path(mixed[:, :height, :width].reshape(batch, tokens, channels))
+        found = hidden_states + self.drop_path(
+            mixed[:, :height, :width].reshape(batch, tokens, channels)
+        )
         return found + self.dropout(self.mlp(self.layernorm_after(found))), None
 
 
 def is_swin_layer(layer: nn.Module) -> bool:
     """Whether it is one that can: by its parts, those of transformers 5."""
     attention: Any = getattr(layer, "attention", None)
-    has_parts = all(hasattr(layer, part) for part in AROUND) and all(hasattr(attention, part) for part in PARTS)
+    has_parts = all(hasattr(layer, part) for part in AROUND) and all(
+        hasattr(attention, part) for part in PARTS
+    )
     return has_parts and hasattr(attention.relative_position_bias, "relative_position_bias_table")

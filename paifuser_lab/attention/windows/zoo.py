@@ -16,7 +16,9 @@ class FusedBlock(FusedWindows):
     shift: int
 
     def queries_keys_values(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = self.attention.qkv(tokens).unflatten(-1, (3, self.attention.heads, -1)).unbind(-3)
+        query, key, value = (
+            self.attention.qkv(tokens).unflatten(-1, (3, self.attention.heads, -1)).unbind(-3)
+        )
         return query, key, value
 
     def projected(self, mixed: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Each kernel at the shapes that real models have, and at small ones, which the emulator gets through in a second."""
+"""Each kernel at the shapes that real models have, and at small ones, which the emulator gets
+through in a second.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ T = TypeVar("T", int, float)
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel at one shape: its inputs, what it computes, how exact it has to be, and who else computes it."""
+    """One kernel at one shape: its inputs, what it computes, how exact it has to be, and who else
+    computes it.
+    """
 
     kernel: Kernel
     name: str
@@ -44,17 +48,56 @@ def cases(*, is_small: bool = False) -> tuple[Case, ...]:
         _windows("Swin-T stage 1, shifted", batch, side, heads=of(3, 1), shift=3),
         _windows("Swin-T stage 3, shifted", batch, 14, heads=of(12, 1), shift=3),
         _depthwise("MobileNetV2 3×3", images, 96, side, kernel=3, activation="relu6"),
-        _depthwise("EfficientNet 5×5, stride 2", images, of(240, 72), of(28, 13), kernel=5, stride=2, activation="silu"),
+        _depthwise(
+            "EfficientNet 5×5, stride 2",
+            images,
+            of(240, 72),
+            of(28, 13),
+            kernel=5,
+            stride=2,
+            activation="silu",
+        ),
         _depthwise("ConvNeXt-T 7×7", images, 96, side, kernel=7),
-        _pointwise("ResNet-50 64 → 256, residual", (images, side, side), 64, of(256, 136), "relu", has_residual=True),
+        _pointwise(
+            "ResNet-50 64 → 256, residual",
+            (images, side, side),
+            64,
+            of(256, 136),
+            "relu",
+            has_residual=True,
+        ),
         _pointwise("MobileNetV2 24 → 144", (images, side, side), 24, of(144, 72), "relu6"),
         _pointwise("ViT-B 768 → 3072", (images, of(197, 19)), of(768, 96), of(3072, 200), "gelu"),
-        _depthwise_int8("MobileNetV2 side of 3, int8", images, 96, side, kernel=3, activation="relu6"),
+        _depthwise_int8(
+            "MobileNetV2 side of 3, int8", images, 96, side, kernel=3, activation="relu6"
+        ),
         _depthwise_int8("ConvNeXt-T side of 7, int8", images, 96, side, kernel=7),
-        _pointwise_int8("ResNet-50 64 → 256, residual, int8", (images, side, side), 64, of(256, 144), "relu", has_residual=True),
-        _pointwise_int8("MobileNetV2 32 → 192, int8", (images, of(28, 14), of(28, 14)), 32, of(192, 80), "relu6"),
-        _sparse("8k tokens, a quarter, causal", heads=of(16, 1), tokens=of(8192, 256), size=128, density=0.25, is_causal=True),
-        _sparse("16k tokens, a tenth", heads=of(16, 1), tokens=of(16_384, 320), size=64, density=of(0.1, 0.4)),
+        _pointwise_int8(
+            "ResNet-50 64 → 256, residual, int8",
+            (images, side, side),
+            64,
+            of(256, 144),
+            "relu",
+            has_residual=True,
+        ),
+        _pointwise_int8(
+            "MobileNetV2 32 → 192, int8", (images, of(28, 14), of(28, 14)), 32, of(192, 80), "relu6"
+        ),
+        _sparse(
+            "8k tokens, a quarter, causal",
+            heads=of(16, 1),
+            tokens=of(8192, 256),
+            size=128,
+            density=0.25,
+            is_causal=True,
+        ),
+        _sparse(
+            "16k tokens, a tenth",
+            heads=of(16, 1),
+            tokens=of(16_384, 320),
+            size=64,
+            density=of(0.1, 0.4),
+        ),
     )
 
 
@@ -63,10 +106,18 @@ def floor_bytes(inputs: Inputs, out: Tensor) -> int:
     return sum(one.nbytes for one in (*inputs, out) if isinstance(one, Tensor))
 
 
-def _windows(name: str, batch: int, side: int, *, heads: int, shift: int, window: int = 7, size: int = 32) -> Case:
+def _windows(
+    name: str, batch: int, side: int, *, heads: int, shift: int, window: int = 7, size: int = 32
+) -> Case:
     def make(device: torch.device) -> Inputs:
         qkv = torch.randn(batch, side, side, 3, heads, size, device=device, dtype=TYPE)
-        return qkv, torch.randn(heads, (2 * window - 1) ** 2, device=device), window, (shift, shift), size**-0.5
+        return (
+            qkv,
+            torch.randn(heads, (2 * window - 1) ** 2, device=device),
+            window,
+            (shift, shift),
+            size**-0.5,
+        )
 
     operations = 4 * batch * side**2 * window**2 * heads * size
     allowed = allowed_for_means(lambda inputs: inputs[0][..., 2, :, :])
@@ -74,19 +125,42 @@ def _windows(name: str, batch: int, side: int, *, heads: int, shift: int, window
 
 
 def _depthwise(
-    name: str, batch: int, channels: int, side: int, *, kernel: int, stride: int = 1, activation: str = "none"
+    name: str,
+    batch: int,
+    channels: int,
+    side: int,
+    *,
+    kernel: int,
+    stride: int = 1,
+    activation: str = "none",
 ) -> Case:
     def make(device: torch.device) -> Inputs:
-        x = torch.randn(batch, channels, side, side, device=device, dtype=TYPE).to(memory_format=torch.channels_last)
+        x = torch.randn(batch, channels, side, side, device=device, dtype=TYPE).to(
+            memory_format=torch.channels_last
+        )
         weight = torch.randn(channels, 1, kernel, kernel, device=device, dtype=TYPE) / kernel
-        return x, weight, torch.randn(channels, device=device, dtype=TYPE), None, stride, kernel // 2, activation
+        return (
+            x,
+            weight,
+            torch.randn(channels, device=device, dtype=TYPE),
+            None,
+            stride,
+            kernel // 2,
+            activation,
+        )
 
     operations = 2 * batch * channels * (-(-side // stride)) ** 2 * kernel**2
     return Case(KERNELS["depthwise"], name, make, operations, allowed_for_sums, peers.of_depthwise)
 
 
 def _pointwise(
-    name: str, rows: tuple[int, ...], depth: int, columns: int, activation: str, *, has_residual: bool = False
+    name: str,
+    rows: tuple[int, ...],
+    depth: int,
+    columns: int,
+    activation: str,
+    *,
+    has_residual: bool = False,
 ) -> Case:
     def make(device: torch.device) -> Inputs:
         x = torch.randn(*rows, depth, device=device, dtype=TYPE)
@@ -98,7 +172,9 @@ def _pointwise(
     return Case(KERNELS["pointwise"], name, make, operations, allowed_for_sums, peers.of_pointwise)
 
 
-def _depthwise_int8(name: str, batch: int, channels: int, side: int, *, kernel: int, activation: str = "none") -> Case:
+def _depthwise_int8(
+    name: str, batch: int, channels: int, side: int, *, kernel: int, activation: str = "none"
+) -> Case:
     def make(device: torch.device) -> Inputs:
         return int8_cases.images(batch, channels, side, kernel, activation, device)
 
@@ -108,7 +184,13 @@ def _depthwise_int8(name: str, batch: int, channels: int, side: int, *, kernel: 
 
 
 def _pointwise_int8(
-    name: str, rows: tuple[int, ...], depth: int, columns: int, activation: str, *, has_residual: bool = False
+    name: str,
+    rows: tuple[int, ...],
+    depth: int,
+    columns: int,
+    activation: str,
+    *,
+    has_residual: bool = False,
 ) -> Case:
     def make(device: torch.device) -> Inputs:
         return int8_cases.rows(rows, depth, columns, activation, device, has_residual=has_residual)
@@ -118,9 +200,13 @@ def _pointwise_int8(
     return Case(KERNELS["pointwise_int8"], name, make, operations, allowed, peers.of_pointwise_int8)
 
 
-def _sparse(name: str, *, heads: int, tokens: int, size: int, density: float, is_causal: bool = False) -> Case:
+def _sparse(
+    name: str, *, heads: int, tokens: int, size: int, density: float, is_causal: bool = False
+) -> Case:
     def make(device: torch.device) -> Inputs:
-        query, key, value = (torch.randn(1, heads, tokens, size, device=device, dtype=TYPE) for _ in range(3))
+        query, key, value = (
+            torch.randn(1, heads, tokens, size, device=device, dtype=TYPE) for _ in range(3)
+        )
         kept = choose_blocks(query, key, density=density, is_causal=is_causal)
         return query, key, value, kept, None, is_causal, size**-0.5
 

@@ -17,11 +17,18 @@ NEAR_HALF = 0.002  # of a step: what fp32 may add to a number of some hundred st
 
 def exact(kernel: Kernel, inputs: Inputs) -> Tensor:
     """What a kernel should answer, composed in float64."""
-    return kernel.compose(*(one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs))
+    return kernel.compose(
+        *(
+            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in inputs
+        )
+    )
 
 
 def error_of(made: Tensor, expected: Tensor, allowed: Tensor | float) -> float:
-    """The largest error, in parts of what is allowed there; infinite where the answer is no number."""
+    """The largest error, in parts of what is allowed there; infinite where the answer is no
+    number.
+    """
     ratio = ((made.double() - expected).abs() / allowed).max().item() if made.numel() else 0.0
     return ratio if ratio == ratio else float("inf")
 
@@ -32,10 +39,15 @@ def allowed_for_sums(inputs: Inputs, expected: Tensor) -> Tensor:
 
 
 def allowed_for_steps(numbers: Callable[[Given], Tensor]) -> Callable[[Inputs, Tensor], Tensor]:
-    """Exact sums, rounded once: the same step, or its neighbour where the number lies midway between them."""
+    """Exact sums, rounded once: the same step, or its neighbour where the number lies midway
+    between them.
+    """
 
     def allowed(inputs: Inputs, expected: Tensor) -> Tensor:
-        wide: list[Any] = [one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs]
+        wide: list[Any] = [
+            one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
+            for one in inputs
+        ]
         given = Given(*wide)
         wanted = numbers(given) / given.out_scale
         is_midway = (wanted - wanted.floor() - 0.5).abs() < NEAR_HALF
@@ -45,7 +57,9 @@ def allowed_for_steps(numbers: Callable[[Given], Tensor]) -> Callable[[Inputs, T
 
 
 def allowed_for_means(values: Callable[[Inputs], Tensor]) -> Callable[[Inputs, Tensor], Tensor]:
-    """Weighted means of values, the weights rounded to 16 bits: about a unit of the largest value."""
+    """Weighted means of values, the weights rounded to 16 bits: about a unit of the largest
+    value.
+    """
 
     def allowed(inputs: Inputs, expected: Tensor) -> Tensor:
         found = values(inputs)

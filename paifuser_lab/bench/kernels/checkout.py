@@ -1,4 +1,6 @@
-"""The door to what is in a checkout alone: the emulator that stands in for a GPU, and the probes that both are held to."""
+"""The door to what is in a checkout alone: the emulator that stands in for a GPU, and the probes
+that both are held to.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def emulator() -> ModuleType:
     """tests/cuda_on_cpu/emulator.py, where g++ is installed."""
     module = _module("cuda_on_cpu/emulator.py")
     if module.compiler() is None:
-        raise MeasureError("Kernels run on a CPU by g++, which is not installed; install it, or run this on a GPU.")
+        raise MeasureError(
+            "Kernels run on a CPU by g++, which is not installed; install it, or run this on a GPU."
+        )
     return module
 
 
@@ -63,5 +67,8 @@ def _module(name: str) -> ModuleType:
 
 def _file(name: str) -> Path:
     if not (TESTS / name).exists():
-        raise MeasureError(f"{name} is in a checkout of this project alone, not in an installed package; run the bench from one.")
+        raise MeasureError(
+            f"{name} is in a checkout of this project alone, not in an installed package; run the "
+            "bench from one."
+        )
     return TESTS / name

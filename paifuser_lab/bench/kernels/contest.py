@@ -1,4 +1,6 @@
-"""Tiles of one case against each other: each held to float64, then timed over inputs that the cache cannot hold."""
+"""Tiles of one case against each other: each held to float64, then timed over inputs that the cache
+cannot hold.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Contest:
     def in_turn(self, tiles: Sequence[Tile], rounds: int) -> list[float]:
         """Milliseconds of a call of each, the median of rounds in which everybody has a turn."""
         bound = [calls_of([partial(self._call, one, tile) for one in self.sets]) for tile in tiles]
-        candidates = {str(index): (self.capture(calls), len(calls)) for index, calls in enumerate(bound)}
+        candidates = {
+            str(index): (self.capture(calls), len(calls)) for index, calls in enumerate(bound)
+        }
         return [us / 1e3 for us in timed_in_turn(candidates, self.clock, rounds).values()]
 
     def _call(self, inputs: Inputs, tile: Tile) -> Tensor:
@@ -62,7 +66,12 @@ class Contest:
 
 
 def contest(
-    case: Case, inputs: Inputs, run: Runner, capture: Callable[[Sequence[Run]], Run], clock: Clock, cache_bytes: int
+    case: Case,
+    inputs: Inputs,
+    run: Runner,
+    capture: Callable[[Sequence[Run]], Run],
+    clock: Clock,
+    cache_bytes: int,
 ) -> Contest:
     """A contest with as many sets of inputs as it takes to get past the cache."""
     expected = exact(case.kernel, inputs)
@@ -75,12 +84,22 @@ def winner(held: Contest, ranked: Prospects, *, budget: int, seconds: float) -> 
     """Search among the tiles that can run, then the finals; the default tile takes part in both."""
     tiles = held.case.kernel.tiles
     known = {tuple(one.tile[name] for name in tiles.choices): one.known for one in ranked.kept}
-    can_run = replace(tiles, is_sound=lambda tile: tuple(tile[name] for name in tiles.choices) in known)
+    can_run = replace(
+        tiles, is_sound=lambda tile: tuple(tile[name] for name in tiles.choices) in known
+    )
     first = [tiles.default, *(one.tile for one in ranked.kept[:BY_RANK])]
-    found = search(can_run, held.measure, budget=budget, first=first, known=known.__getitem__, seconds=seconds)
+    found = search(
+        can_run, held.measure, budget=budget, first=first, known=known.__getitem__, seconds=seconds
+    )
     if not any(one.tile == tiles.default for one in found.ranked):
-        why = next((one.failure for one in found.attempts if one.tile == tiles.default), "it cannot run on this device")
-        raise KernelError(f"{held.case.kernel.name} cannot be tuned, its default tile, {said(dict(tiles.default))}, fails: {why}")
+        why = next(
+            (one.failure for one in found.attempts if one.tile == tiles.default),
+            "it cannot run on this device",
+        )
+        raise KernelError(
+            f"{held.case.kernel.name} cannot be tuned, its default tile, "
+            f"{said(dict(tiles.default))}, fails: {why}"
+        )
     field: list[Tile] = [one.tile for one in found.ranked[:FINALISTS]]
     tile, ms, default_ms = finals(field, held.in_turn, rival=tiles.default)
     return Winner(tile=dict(tile), ms=ms, default_ms=default_ms, search=found)

@@ -1,4 +1,6 @@
-"""Whole numbers of eight bits: what the int8 kernels are given, what else multiplies them, and the same in bf16."""
+"""Whole numbers of eight bits: what the int8 kernels are given, what else multiplies them, and the
+same in bf16.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .checking import Inputs
 ZERO, OUT_ZERO, OUT_SCALE = -5, 3, 0.04
 
 
-def images(batch: int, channels: int, side: int, kernel: int, activation: str, device: torch.device) -> Inputs:
+def images(
+    batch: int, channels: int, side: int, kernel: int, activation: str, device: torch.device
+) -> Inputs:
     """What a depthwise convolution is given."""
     x = _steps(device, batch, side, side, channels).permute(0, 3, 1, 2)
     weight = _steps(device, channels, 1, kernel, kernel)
@@ -21,11 +25,23 @@ def images(batch: int, channels: int, side: int, kernel: int, activation: str, d
 
 
 def rows(
-    shape: tuple[int, ...], depth: int, columns: int, activation: str, device: torch.device, *, has_residual: bool
+    shape: tuple[int, ...],
+    depth: int,
+    columns: int,
+    activation: str,
+    device: torch.device,
+    *,
+    has_residual: bool,
 ) -> Inputs:
     """What a linear layer is given."""
     residual = _steps(device, *shape, columns) if has_residual else None
-    return _given(_steps(device, *shape, depth), _steps(device, columns, depth), 3e-4 / depth**0.5, residual, activation)
+    return _given(
+        _steps(device, *shape, depth),
+        _steps(device, columns, depth),
+        3e-4 / depth**0.5,
+        residual,
+        activation,
+    )
 
 
 def by_int_mm(*inputs: Any) -> Tensor:
@@ -35,7 +51,9 @@ def by_int_mm(*inputs: Any) -> Tensor:
     whole = torch._int_mm(flat, given.weight.t())
     if given.sums is not None:
         whole = whole - given.zero * given.sums
-    made = (whole.to(given.scales.dtype) * given.scales).reshape(*given.x.shape[:-1], -1) + residual_of(given)
+    made = (whole.to(given.scales.dtype) * given.scales).reshape(
+        *given.x.shape[:-1], -1
+    ) + residual_of(given)
     return rounded(given, activated(given, made if given.bias is None else made + given.bias))
 
 
@@ -63,7 +81,9 @@ def _in_bf16(given: Given) -> tuple[Tensor | None, ...]:
     return tuple(None if one is None else one.bfloat16() for one in numbers)
 
 
-def _given(x: Tensor, weight: Tensor, worth: float, residual: Tensor | None, activation: str) -> Inputs:
+def _given(
+    x: Tensor, weight: Tensor, worth: float, residual: Tensor | None, activation: str
+) -> Inputs:
     channels = weight.shape[0]
     scales = (torch.rand(channels, device=x.device) + 0.1) * worth
     more = residual, 0.01, OUT_ZERO, OUT_SCALE, OUT_ZERO, torch.int8, activation

@@ -1,7 +1,9 @@
-"""What else computes the same on a GPU: SDPA by each of its backends, compiled torch, FlexAttention, cuDNN. Stands on torch alone.
+"""What else computes the same on a GPU: SDPA by each of its backends, compiled torch,
+FlexAttention, cuDNN. Stands on torch alone.
 
-A peer is built once a case and then called with the operator's own inputs. Compiled ones are compiled for fixed shapes, and
-max-autotune without its own graphs, as every candidate is captured in one of ours.
+A peer is built once a case and then called with the operator's own inputs. Compiled ones are
+compiled for fixed shapes, and max-autotune without its own graphs, as every candidate is captured
+in one of ours.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
-from ...kernels import block_sparse_attention, depthwise, depthwise_int8, pointwise, pointwise_int8, window_attention
+from ...kernels import (
+    block_sparse_attention,
+    depthwise,
+    depthwise_int8,
+    pointwise,
+    pointwise_int8,
+    window_attention,
+)
 from ...kernels.activation import ACTIVATIONS
 from . import int8_cases, sparse
 
@@ -27,8 +36,8 @@ Function = Callable[..., Tensor]
 class Peer:
     """One way to compute what a kernel computes; `seconds` is what building it may well take.
 
-    `prepare` turns the operator's inputs into the peer's own, outside of the time. An aside is timed for comparison, and no rival:
-    it computes more, or it is ours with something else.
+    `prepare` turns the operator's inputs into the peer's own, outside of the time. An aside is
+    timed for comparison, and no rival: it computes more, or it is ours with something else.
     """
 
     name: str
@@ -64,30 +73,65 @@ def of_pointwise() -> tuple[Peer, ...]:
 
 
 def of_depthwise_int8() -> tuple[Peer, ...]:
-    """Of a depthwise convolution on whole numbers, for which torch has no operator: fp32 is exact for them."""
-    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.depthwise, prepare=int8_cases.as_images, is_aside=True)
-    return (Peer("cuDNN in fp32", lambda: _by_cudnn(depthwise_int8.compose)), *_compiled(depthwise_int8.compose), ours)
+    """Of a depthwise convolution on whole numbers, for which torch has no operator: fp32 is exact
+    for them.
+    """
+    ours = Peer(
+        "ours in bf16",
+        lambda: torch.ops.paifuser.depthwise,
+        prepare=int8_cases.as_images,
+        is_aside=True,
+    )
+    return (
+        Peer("cuDNN in fp32", lambda: _by_cudnn(depthwise_int8.compose)),
+        *_compiled(depthwise_int8.compose),
+        ours,
+    )
 
 
 def of_pointwise_int8() -> tuple[Peer, ...]:
     """Of a linear layer on whole numbers: torch's own product, and what follows it compiled."""
-    ours = Peer("ours in bf16", lambda: torch.ops.paifuser.pointwise, prepare=int8_cases.as_rows, is_aside=True)
+    ours = Peer(
+        "ours in bf16",
+        lambda: torch.ops.paifuser.pointwise,
+        prepare=int8_cases.as_rows,
+        is_aside=True,
+    )
     in_fp32 = Peer("cuBLAS in fp32", lambda: pointwise_int8.compose)
-    return (Peer("int_mm", lambda: int8_cases.by_int_mm), in_fp32, *_compiled(int8_cases.by_int_mm), ours)
+    return (
+        Peer("int_mm", lambda: int8_cases.by_int_mm),
+        in_fp32,
+        *_compiled(int8_cases.by_int_mm),
+        ours,
+    )
 
 
 def of_block_sparse() -> tuple[Peer, ...]:
-    """Of attention to chosen blocks; attention to all stands beside it, and the time with the choice of blocks."""
+    """Of attention to chosen blocks; attention to all stands beside it, and the time with the
+    choice of blocks.
+    """
     to_all = tuple(
-        Peer(f"SDPA {name} to all", lambda backend=backend: _by(backend, sparse.attend_to_all), is_aside=True)  # type: ignore[misc]
-        for name, backend in (("flash", SDPBackend.FLASH_ATTENTION), ("cuDNN", SDPBackend.CUDNN_ATTENTION))
+        Peer(
+            f"SDPA {name} to all",
+            lambda backend=backend: _by(backend, sparse.attend_to_all),
+            is_aside=True,
+        )  # type: ignore[misc]
+        for name, backend in (
+            ("flash", SDPBackend.FLASH_ATTENTION),
+            ("cuDNN", SDPBackend.CUDNN_ATTENTION),
+        )
     )
     return (
         *to_all,
         Peer("gathered", lambda: block_sparse_attention.compose),
         Peer("Flex", lambda: _compile(sparse.attend_by_flex), 10.0, prepare=sparse.for_flex),
         Peer("ours with the choice", lambda: sparse.choose_and_attend, is_aside=True),
-        Peer("Flex with the choice", lambda: sparse.choosing_first(_compile(sparse.attend_by_flex)), 10.0, is_aside=True),
+        Peer(
+            "Flex with the choice",
+            lambda: sparse.choosing_first(_compile(sparse.attend_by_flex)),
+            10.0,
+            is_aside=True,
+        ),
     )
 
 
@@ -114,7 +158,9 @@ def _by(backend: SDPBackend, compose: Function) -> Function:
 def _by_cudnn(compose: Function) -> Function:
     def run(*inputs: Any) -> Tensor:
         before = torch.backends.cudnn.benchmark
-        torch.backends.cudnn.benchmark = True  # every algorithm tried at the first call, and the best kept
+        torch.backends.cudnn.benchmark = (
+            True  # every algorithm tried at the first call, and the best kept
+        )
         try:
             return compose(*inputs)
         finally:
@@ -123,17 +169,29 @@ def _by_cudnn(compose: Function) -> Function:
     return run
 
 
-def _convolved(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str) -> Tensor:
+def _convolved(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
+) -> Tensor:
     """A linear layer over (…, in) as a 1×1 convolution of images that lie channels last."""
     image = x.reshape(x.shape[0], -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
-    made = F.conv2d(image, weight[:, :, None, None], bias).permute(0, 2, 3, 1).reshape(*x.shape[:-1], -1)
+    made = (
+        F.conv2d(image, weight[:, :, None, None], bias)
+        .permute(0, 2, 3, 1)
+        .reshape(*x.shape[:-1], -1)
+    )
     return ACTIVATIONS[activation](made if residual is None else made + residual)
 
 
-def _flex_windows(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
+def _flex_windows(
+    qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float
+) -> Tensor:
     query, key, value = window_attention.cut(qkv, window, shift)
     places = window_attention.distances(window, bias.device)
-    added = window_attention.mask(qkv.shape[1], qkv.shape[2], window, shift, bias) if any(shift) else None
+    added = (
+        window_attention.mask(qkv.shape[1], qkv.shape[2], window, shift, bias)
+        if any(shift)
+        else None
+    )
 
     def score(found: Tensor, index: Tensor, head: Tensor, one: Tensor, other: Tensor) -> Tensor:
         biased = found + bias[head, places[one, other]]

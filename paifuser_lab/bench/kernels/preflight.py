@@ -1,4 +1,6 @@
-"""What has to hold before a number is worth anything: the words of common.cuh by PTX's tables, and machine code that loads."""
+"""What has to hold before a number is worth anything: the words of common.cuh by PTX's tables, and
+machine code that loads.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ def probed(device_type: str) -> tuple[KernelProbe, ...]:
         check, run = probes().CHECKS, _runner(device_type)
     except PaifuserError as error:
         return (KernelProbe(name="words of common.cuh", failure=str(error)),)
-    words = tuple(KernelProbe(name=name, failure=_failure(partial(one, run, device_type))) for name, one in _named(check))
+    words = tuple(
+        KernelProbe(name=name, failure=_failure(partial(one, run, device_type)))
+        for name, one in _named(check)
+    )
     return (*words, *_loadable()) if device_type == "cuda" else words
 
 
@@ -31,7 +36,10 @@ def _loadable() -> Iterator[KernelProbe]:
     run, device = CupyRunner(), torch.cuda.current_device()
     for kernel in KERNELS.values():
         for entry in kernel.budgets:
-            yield KernelProbe(name=f"{entry} loads", failure=_failure(partial(run.load, device, kernel.name, entry, 0)))
+            yield KernelProbe(
+                name=f"{entry} loads",
+                failure=_failure(partial(run.load, device, kernel.name, entry, 0)),
+            )
 
 
 def _named(checks: tuple[Callable[..., None], ...]) -> Iterator[tuple[str, Callable[..., None]]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ...records import Ceiling, Record
 
 OURS = "ours"
-_STRAYED = 30.0  # a peer further off than this computes something else; composed operations round several times
+# a peer further off than this computes something else; composed operations round several times
+_STRAYED = 30.0
 
 
 class KernelProbe(Record):
@@ -24,13 +25,19 @@ class KernelCase(Record):
     operations: int
     errors: dict[str, float] = {}
     us: dict[str, float] = {}  # microseconds a call, ours and each peer's
-    asides: tuple[str, ...] = ()  # those timed that are no rivals: they compute more, or are ours with something else
+    asides: tuple[
+        str, ...
+    ] = ()  # those timed that are no rivals: they compute more, or are ours with something else
     failures: dict[str, str] = {}
 
     @property
     def best_peer(self) -> str:
         """The fastest of the others that computes the same, or nothing."""
-        others = [name for name in self.us if name not in (OURS, *self.asides) and self.errors.get(name, 0.0) <= _STRAYED]
+        others = [
+            name
+            for name in self.us
+            if name not in (OURS, *self.asides) and self.errors.get(name, 0.0) <= _STRAYED
+        ]
         return min(others, key=lambda name: self.us[name]) if others else ""
 
     def row(self, ceiling: Ceiling | None) -> dict[str, str]:
@@ -40,7 +47,9 @@ class KernelCase(Record):
         row = {
             "kernel": self.kernel,
             "case": self.name,
-            "error / allowed": "–" if error is None else f"{error:.2f}" + (" WRONG" if not error <= 1 else ""),
+            "error / allowed": "–"
+            if error is None
+            else f"{error:.2f}" + (" WRONG" if not error <= 1 else ""),
         }
         if ceiling is None:
             return row
@@ -48,14 +57,18 @@ class KernelCase(Record):
         return row | {
             "µs": "–" if ours is None else f"{ours:.1f}",
             "of bandwidth": "–" if ours is None else f"{self.floor_bytes / ours / 1e3 / of:.0%}",
-            "of bf16 rate": "–" if ours is None or not rate else f"{self.operations / ours / 1e3 / rate:.0%}",
+            "of bf16 rate": "–"
+            if ours is None or not rate
+            else f"{self.operations / ours / 1e3 / rate:.0%}",
             "best peer": f"{best} {self.us[best]:.1f}" if best else "–",
             "times as fast": f"{self.us[best] / ours:.2f} ×" if best and ours else "–",
         }
 
 
 class DensityError(Record):
-    """How far attention to chosen blocks is from attention to all, in parts of the latter's norm."""
+    """How far attention to chosen blocks is from attention to all, in parts of the latter's
+    norm.
+    """
 
     data: str
     errors: dict[float, float]
@@ -86,12 +99,18 @@ class KernelBench(Record):
 
     def table(self) -> list[dict[str, str]]:
         """A row a kernel and shape."""
-        return [case.row(self.ceiling) for case in self.cases] or [{"kernel": "nothing was measured"}]
+        return [case.row(self.ceiling) for case in self.cases] or [
+            {"kernel": "nothing was measured"}
+        ]
 
     @property
     def is_sound(self) -> bool:
         """Whether every probe held and every answer of ours was right."""
-        wrong = [case for case in self.cases if OURS in case.failures or not case.errors.get(OURS, 2.0) <= 1]
+        wrong = [
+            case
+            for case in self.cases
+            if OURS in case.failures or not case.errors.get(OURS, 2.0) <= 1
+        ]
         return not wrong and not any(probe.failure for probe in self.probes)
 
     @property
@@ -101,11 +120,22 @@ class KernelBench(Record):
         lines = [f"{held} of {len(self.probes)} probes held; {self.seconds:.0f} s in all."]
         lines += [f"probe {probe.name}: {probe.failure}" for probe in self.probes if probe.failure]
         if self.ceiling is not None:
-            rate = f", {(self.ceiling.bf16_gflops or 0) / 1e3:.0f} TFLOP/s in bf16" if self.ceiling.bf16_gflops else ""
-            lines.append(f"Ceilings of the same run: {self.ceiling.bandwidth_gbs / 1e3:.2f} TB/s{rate}.")
-        lines += [f"{case.kernel}, {case.name}: {name}: {why}" for case in self.cases for name, why in case.failures.items()]
+            rate = (
+                f", {(self.ceiling.bf16_gflops or 0) / 1e3:.0f} TFLOP/s in bf16"
+                if self.ceiling.bf16_gflops
+                else ""
+            )
+            lines.append(
+                f"Ceilings of the same run: {self.ceiling.bandwidth_gbs / 1e3:.2f} TB/s{rate}."
+            )
         lines += [
-            f"{case.kernel}, {case.name}: {name} strays {error:.0f} times as far from float64 as is allowed to us"
+            f"{case.kernel}, {case.name}: {name}: {why}"
+            for case in self.cases
+            for name, why in case.failures.items()
+        ]
+        lines += [
+            f"{case.kernel}, {case.name}: {name} strays {error:.0f} times as far from float64 as "
+            "is allowed to us"
             for case in self.cases
             for name, error in case.errors.items()
             if name != OURS and not error <= _STRAYED

@@ -45,15 +45,24 @@ def bench(words: Sequence[str] = (), *, on: str = "gpu", seconds: float = SECOND
     start = time.monotonic()
     chosen = _chosen(words, is_small=on == "cpu")
     torch.manual_seed(0)
-    found = _on_gpu(chosen, start + seconds, torch.device("cuda")) if on == "gpu" else _on_cpu(chosen)
+    found = (
+        _on_gpu(chosen, start + seconds, torch.device("cuda")) if on == "gpu" else _on_cpu(chosen)
+    )
     return found.model_copy(update={"seconds": time.monotonic() - start})
 
 
 def _chosen(words: Sequence[str], *, is_small: bool) -> tuple[Case, ...]:
     known = cases(is_small=is_small)
-    found = tuple(case for case in known if not words or any(word in f"{case.kernel.name} {case.name}" for word in words))
+    found = tuple(
+        case
+        for case in known
+        if not words or any(word in f"{case.kernel.name} {case.name}" for word in words)
+    )
     if not found:
-        raise MeasureError(f"No case is called {' or '.join(words)}; there are {', '.join(case.name for case in known)}.")
+        raise MeasureError(
+            f"No case is called {' or '.join(words)}; there are "
+            f"{', '.join(case.name for case in known)}."
+        )
     return found
 
 
@@ -102,8 +111,12 @@ def _on_gpu(chosen: Sequence[Case], deadline: float, device: torch.device) -> Ke
     )
 
 
-def _each(chosen: Sequence[Case], look: Callable[[int, Case], KernelCase]) -> tuple[tuple[KernelCase, ...], tuple[str, ...]]:
-    """What every case found. One that fails as a whole (on a GPU that another left broken, say) ends alone; an interrupt ends all."""
+def _each(
+    chosen: Sequence[Case], look: Callable[[int, Case], KernelCase]
+) -> tuple[tuple[KernelCase, ...], tuple[str, ...]]:
+    """What every case found. One that fails as a whole (on a GPU that another left broken, say)
+    ends alone; an interrupt ends all.
+    """
     found: list[KernelCase] = []
     with progress("cases", len(chosen)) as shown:
         for index, case in enumerate(chosen):
@@ -125,11 +138,17 @@ def _densities(device: torch.device) -> tuple[tuple[DensityError, ...], tuple[st
 
 
 def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, PaifuserError) else f"{type(error).__name__}: {first_line(error)}"
+    return (
+        str(error)
+        if isinstance(error, PaifuserError)
+        else f"{type(error).__name__}: {first_line(error)}"
+    )
 
 
 def _blank(case: Case, floor: int) -> KernelCase:
-    return KernelCase(kernel=case.kernel.name, name=case.name, floor_bytes=floor, operations=case.operations)
+    return KernelCase(
+        kernel=case.kernel.name, name=case.name, floor_bytes=floor, operations=case.operations
+    )
 
 
 def _compiler() -> str:
@@ -147,17 +166,25 @@ def _checked(case: Case, inputs: Inputs, run: Runner, expected: Tensor | None = 
     try:
         run(case.kernel.plan(out, *inputs))
         wanted = exact(case.kernel, inputs) if expected is None else expected
-        return blank.model_copy(update={"errors": {OURS: error_of(out, wanted, case.allowed(inputs, wanted))}})
-    except Exception as error:  # a reason of ours, the emulator's findings, CUDA's own errors: they are the result
+        return blank.model_copy(
+            update={"errors": {OURS: error_of(out, wanted, case.allowed(inputs, wanted))}}
+        )
+    except (
+        Exception
+    ) as error:  # a reason of ours, the emulator's findings, CUDA's own errors: they are the result
         return blank.model_copy(update={"failures": {OURS: _said(error)}})
 
 
-def _timed(case: Case, device: torch.device, run: Runner, cache_bytes: int, until: float) -> KernelCase:
+def _timed(
+    case: Case, device: torch.device, run: Runner, cache_bytes: int, until: float
+) -> KernelCase:
     """Ours and every peer that there is time for: first against float64, then in turn."""
     inputs = case.make(device)
     expected = exact(case.kernel, inputs)
     found = _checked(case, inputs, run, expected)
-    sets = [inputs] + [case.make(device) for _ in range(sets_needed(found.floor_bytes, cache_bytes) - 1)]
+    sets = [inputs] + [
+        case.make(device) for _ in range(sets_needed(found.floor_bytes, cache_bytes) - 1)
+    ]
     errors, failures = dict(found.errors), dict(found.failures)
     candidates: dict[str, tuple[Run, int]] = {}
     torch._dynamo.reset()
@@ -177,11 +204,15 @@ def _timed(case: Case, device: torch.device, run: Runner, cache_bytes: int, unti
             failures[peer.name] = _said(error)
     us = timed_in_turn(candidates, event_clock, ROUNDS) if candidates else {}
     asides = tuple(peer.name for peer in rivals if peer.is_aside)
-    return found.model_copy(update={"errors": errors, "failures": failures, "us": us, "asides": asides})
+    return found.model_copy(
+        update={"errors": errors, "failures": failures, "us": us, "asides": asides}
+    )
 
 
 def _ours(case: Case) -> Peer:
-    return Peer(OURS, lambda: partial(_in_its_kernel, getattr(torch.ops.paifuser, case.kernel.name)), 0.0)
+    return Peer(
+        OURS, lambda: partial(_in_its_kernel, getattr(torch.ops.paifuser, case.kernel.name)), 0.0
+    )
 
 
 def _in_its_kernel(operator: Callable[..., Tensor], *inputs: Any) -> Tensor:

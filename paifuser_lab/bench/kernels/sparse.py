@@ -1,4 +1,6 @@
-"""Peers of attention to chosen blocks: attention to all, and FlexAttention given the same lists of blocks."""
+"""Peers of attention to chosen blocks: attention to all, and FlexAttention given the same lists of
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,26 @@ Inputs = tuple[Any, ...]
 
 
 def attend_to_all(
-    query: Tensor, key: Tensor, value: Tensor, kept: Tensor, lengths: Tensor | None, is_causal: bool, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Tensor,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
 ) -> Tensor:
     """What is run where nothing is left out."""
     return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal, scale=scale)
 
 
 def choose_and_attend(
-    query: Tensor, key: Tensor, value: Tensor, kept: Tensor, lengths: Tensor | None, is_causal: bool, scale: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kept: Tensor,
+    lengths: Tensor | None,
+    is_causal: bool,
+    scale: float,
 ) -> Tensor:
     """Ours from queries and keys on: as many blocks as `kept` has are chosen anew."""
     chosen = choose_blocks(query, key, keep=kept.shape[-1], is_causal=is_causal)
@@ -32,16 +46,28 @@ def choose_and_attend(
 
 
 def choosing_first(attend: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """FlexAttention from queries and keys on: blocks chosen as ours are, and its own mask made of them."""
+    """FlexAttention from queries and keys on: blocks chosen as ours are, and its own mask made of
+    them.
+    """
 
-    def run(query: Tensor, key: Tensor, value: Tensor, kept: Tensor, _: None, is_causal: bool, scale: float) -> Tensor:
+    def run(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        kept: Tensor,
+        _: None,
+        is_causal: bool,
+        scale: float,
+    ) -> Tensor:
         chosen = choose_blocks(query, key, keep=kept.shape[-1], is_causal=is_causal)
         return attend(query, key, value, mask_of(chosen, key, is_causal=is_causal), scale)
 
     return run
 
 
-def attend_by_flex(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float) -> Tensor:
+def attend_by_flex(
+    query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scale: float
+) -> Tensor:
     """FlexAttention over the blocks of a mask."""
     tiles: Any = {"BLOCK_M": BLOCK, "BLOCK_N": BLOCK}
     made = flex_attention(query, key, value, block_mask=mask, scale=scale, kernel_options=tiles)
@@ -56,7 +82,9 @@ def for_flex(inputs: Inputs) -> Inputs:
 
 
 def mask_of(kept: Tensor, key: Tensor, *, is_causal: bool) -> BlockMask:
-    """FlexAttention's mask of the same blocks: whole ones by their list alone, those on the diagonal by their places, too."""
+    """FlexAttention's mask of the same blocks: whole ones by their list alone, those on the
+    diagonal by their places, too.
+    """
     count = blocks_of(key.shape[2])
     own = torch.arange(kept.shape[2], device=kept.device, dtype=torch.int32)[:, None]
     is_whole = (kept >= 0) & (kept != own) if is_causal else kept >= 0

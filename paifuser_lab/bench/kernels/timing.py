@@ -1,4 +1,6 @@
-"""Times of calls on a GPU: graphs replayed in turn, over inputs that the cache cannot hold. Stands on torch.cuda."""
+"""Times of calls on a GPU: graphs replayed in turn, over inputs that the cache cannot hold. Stands
+on torch.cuda.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import torch
 Run = Callable[[], object]
 Clock = Callable[[Run], float]  # runs something once, gives the milliseconds it took on the device
 
-CACHES = 3  # a round goes through as many bytes as this many caches hold, so that every call finds its inputs in memory
+# a round goes through as many bytes as this many caches hold, so that every call finds its inputs
+# in memory
+CACHES = 3
 MOST_SETS = 64
 LEAST_CALLS = 8  # in a replay, so that an event's own microsecond is spread
 
@@ -19,7 +23,9 @@ HEAD_START = 200_000  # cycles, about 0.1 ms
 
 
 def sets_needed(call_bytes: int, cache_bytes: int) -> int:
-    """How many sets of inputs must take turns so that none is left in the cache when its turn comes again."""
+    """How many sets of inputs must take turns so that none is left in the cache when its turn comes
+    again.
+    """
     return max(1, min(MOST_SETS, -(-CACHES * cache_bytes // max(1, call_bytes))))
 
 
@@ -28,8 +34,11 @@ def calls_of(bound: Sequence[Run]) -> list[Run]:
     return list(bound) * -(-LEAST_CALLS // len(bound))
 
 
-def timed_in_turn(candidates: Mapping[str, tuple[Run, int]], clock: Clock, rounds: int) -> dict[str, float]:
-    """Microseconds a call, the median of rounds; each round runs everybody once, and another begins each time.
+def timed_in_turn(
+    candidates: Mapping[str, tuple[Run, int]], clock: Clock, rounds: int
+) -> dict[str, float]:
+    """Microseconds a call, the median of rounds; each round runs everybody once, and another begins
+    each time.
 
     A candidate is a round of it and the number of calls in that.
     """
@@ -53,7 +62,9 @@ def captured(calls: Sequence[Run]) -> Run:
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # a compiler's own threads may touch the device meanwhile
+    with torch.cuda.graph(
+        graph, capture_error_mode="thread_local"
+    ):  # a compiler's own threads may touch the device meanwhile
         for call in calls:
             call()
     graph.replay()
@@ -62,7 +73,9 @@ def captured(calls: Sequence[Run]) -> Run:
 
 
 def event_clock(run: Run) -> float:
-    """Milliseconds between two events of the device around a run; the device sleeps before, so that the host is ahead of it."""
+    """Milliseconds between two events of the device around a run; the device sleeps before, so that
+    the host is ahead of it.
+    """
     start, end = (_event() for _ in range(2))
     torch.cuda._sleep(HEAD_START)  # type: ignore[no-untyped-call]
     start.record()

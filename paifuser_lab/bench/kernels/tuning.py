@@ -1,4 +1,6 @@
-"""Kernels tuned at the shapes of the bench: every tile compiled and ranked anywhere, the best one searched on a GPU and kept."""
+"""Kernels tuned at the shapes of the bench: every tile compiled and ranked anywhere, the best one
+searched on a GPU and kept.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,27 @@ from .contest import contest, winner
 from .timing import captured, event_clock
 
 NO_GPU = (
-    "There is no GPU that torch can use, so that nothing can be timed; `--offline` compiles every tile for --device and ranks "
+    "There is no GPU that torch can use, so that nothing can be timed; `--offline` compiles every "
+    "tile for --device and ranks "
     "them, which is all that can be done without one."
 )
 
 
 def tunable(words: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases of kernels that can be cut in more than one way; `words` are parts of kernels' or cases' names."""
+    """The cases of kernels that can be cut in more than one way; `words` are parts of kernels' or
+    cases' names.
+    """
     known = [case for case in cases() if case.kernel.tiles.choices]
-    found = tuple(case for case in known if not words or any(word in f"{case.kernel.name} {case.name}" for word in words))
+    found = tuple(
+        case
+        for case in known
+        if not words or any(word in f"{case.kernel.name} {case.name}" for word in words)
+    )
     if not found:
-        raise MeasureError(f"No case to tune is called {' or '.join(words)}; there are {', '.join(case.name for case in known)}.")
+        raise MeasureError(
+            f"No case to tune is called {' or '.join(words)}; there are "
+            f"{', '.join(case.name for case in known)}."
+        )
     return found
 
 
@@ -45,15 +57,26 @@ def published(name: str) -> Accelerator:
     """A published device that runs the kernels."""
     device = find_device(name).device
     if (device.compute_capability or (0, 0)) < LEAST:
-        able = [key for key, (one, _) in DEVICES.items() if (one.compute_capability or (0, 0)) >= LEAST]
-        raise KernelError(f"{device.name} does not run these kernels; name one of {', '.join(able)}.")
+        able = [
+            key for key, (one, _) in DEVICES.items() if (one.compute_capability or (0, 0)) >= LEAST
+        ]
+        raise KernelError(
+            f"{device.name} does not run these kernels; name one of {', '.join(able)}."
+        )
     return device
 
 
 def ranked_offline(case: Case, device: Accelerator) -> Prospects:
-    """What each tile of a case is likely to take on a published device. Needs no GPU and makes no inputs."""
+    """What each tile of a case is likely to take on a published device. Needs no GPU and makes no
+    inputs.
+    """
     capability = device.compute_capability or LEAST
-    return _ranked(case, case.make(torch.device("meta")), architecture_of(capability, nvrtc()), device_of(device))
+    return _ranked(
+        case,
+        case.make(torch.device("meta")),
+        architecture_of(capability, nvrtc()),
+        device_of(device),
+    )
 
 
 def tune(case: Case, *, budget: int, seconds: float) -> Winner:
@@ -70,7 +93,9 @@ def tune(case: Case, *, budget: int, seconds: float) -> Winner:
         ranked = _ranked(case, inputs, architecture, device_of(_measured(properties.name)))
         held = contest(case, inputs, run, captured, event_clock, properties.L2_cache_size)
         found = winner(held, ranked, budget=budget, seconds=seconds)
-    best = Best(tile=found.tile, ms=found.ms, default_ms=found.default_ms, when=_now(), versions=_versions())
+    best = Best(
+        tile=found.tile, ms=found.ms, default_ms=found.default_ms, when=_now(), versions=_versions()
+    )
     torch.cuda.empty_cache()
     keep(properties.name, case.kernel.name, case.kernel.problem(*inputs), best)
     forget()

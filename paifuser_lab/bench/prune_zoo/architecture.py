@@ -31,7 +31,9 @@ class Architecture:
 _FOUND: dict[str, Architecture] = {}
 
 
-def architecture(name: str, inputs: Callable[[], Any]) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
+def architecture(
+    name: str, inputs: Callable[[], Any]
+) -> Callable[[Callable[[], nn.Module]], Callable[[], nn.Module]]:
     """Enter a model, by its class or by a function that builds it."""
 
     def enter(build: Callable[[], nn.Module]) -> Callable[[], nn.Module]:

@@ -27,7 +27,10 @@ class Separate(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         b, n, _ = x.shape
-        q, k, v = (one(x).view(b, n, -1, self.head_size).transpose(1, 2) for one in (self.query, self.key, self.value))
+        q, k, v = (
+            one(x).view(b, n, -1, self.head_size).transpose(1, 2)
+            for one in (self.query, self.key, self.value)
+        )
         scores = q @ k.transpose(-1, -2) / math.sqrt(self.head_size)
         if self.causal:
             scores = scores.masked_fill(torch.ones(n, n, dtype=torch.bool).triu(1), float("-inf"))
@@ -50,7 +53,9 @@ class Packed(nn.Module):
 
 
 class PackedByWidth(nn.Module):
-    """The size of a head is found by dividing the width of what comes in: no smaller number of heads fits."""
+    """The size of a head is found by dividing the width of what comes in: no smaller number of
+    heads fits.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +64,12 @@ class PackedByWidth(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         b, n, c = x.shape
-        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x)
+            .reshape(b, n, 3, self.heads, c // self.heads)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         weights = ((q * (c // self.heads) ** -0.5) @ k.transpose(-2, -1)).softmax(-1)
         return self.out((weights @ v).transpose(1, 2).reshape(b, n, c))
 
@@ -69,7 +79,9 @@ class ByEinsum(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.into = nn.ParameterList(nn.Parameter(torch.randn(WIDTH, HEADS, SIZE)) for _ in range(3))
+        self.into = nn.ParameterList(
+            nn.Parameter(torch.randn(WIDTH, HEADS, SIZE)) for _ in range(3)
+        )
         self.out = nn.Parameter(torch.randn(HEADS, SIZE, WIDTH))
 
     def forward(self, x: Tensor) -> Any:
@@ -91,9 +103,15 @@ class Shared(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         b, n, _ = x.shape
-        q, k, v = (one(x).view(b, n, -1, self.head_size).transpose(1, 2) for one in (self.query, self.key, self.value))
+        q, k, v = (
+            one(x).view(b, n, -1, self.head_size).transpose(1, 2)
+            for one in (self.query, self.key, self.value)
+        )
         q, k = _turned(q), _turned(k)
-        k, v = (one[:, :, None].expand(-1, -1, self.times, -1, -1).reshape(b, -1, n, self.head_size) for one in (k, v))
+        k, v = (
+            one[:, :, None].expand(-1, -1, self.times, -1, -1).reshape(b, -1, n, self.head_size)
+            for one in (k, v)
+        )
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(b, n, -1))
 
@@ -114,7 +132,9 @@ class Windows(nn.Module):
         self.window, self.heads, self.head_size = 4, HEADS, SIZE
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.table = nn.Parameter(torch.randn(49, HEADS))
-        place = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")).flatten(1)
+        place = torch.stack(
+            torch.meshgrid(torch.arange(4), torch.arange(4), indexing="ij")
+        ).flatten(1)
         apart = place[:, :, None] - place[:, None] + 3
         self.register_buffer("index", apart[0] * 7 + apart[1])
         self.index: Tensor
@@ -124,11 +144,20 @@ class Windows(nn.Module):
         side, w = math.isqrt(n), self.window
         x = x.view(b, side, side, c).roll((-2, -2), (1, 2))
         x = x.view(b, side // w, w, side // w, w, c).permute(0, 1, 3, 2, 4, 5).reshape(-1, w * w, c)
-        q, k, v = self.qkv(x).reshape(-1, w * w, 3, self.heads, self.head_size).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x)
+            .reshape(-1, w * w, 3, self.heads, self.head_size)
+            .permute(2, 0, 3, 1, 4)
+            .unbind(0)
+        )
         bias = self.table[self.index.view(-1)].view(w * w, w * w, -1).permute(2, 0, 1)
         weights = (q @ k.transpose(-2, -1) * self.head_size**-0.5 + bias[None]).softmax(-1)
         x = self.out((weights @ v).transpose(1, 2).flatten(2))
-        x = x.view(b, side // w, side // w, w, w, c).permute(0, 1, 3, 2, 4, 5).reshape(b, side, side, c)
+        x = (
+            x.view(b, side // w, side // w, w, w, c)
+            .permute(0, 1, 3, 2, 4, 5)
+            .reshape(b, side, side, c)
+        )
         return x.roll((2, 2), (1, 2)).reshape(b, n, c)
 
 
@@ -159,12 +188,17 @@ class GatedMlp(nn.Module):
 
 
 class Experts(nn.Module):
-    """Each word is sent to the better two of four experts, whose weights are stacked; all compute, a gate chooses."""
+    """Each word is sent to the better two of four experts, whose weights are stacked; all compute,
+    a gate chooses.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.router = nn.Linear(WIDTH, 4)
-        self.up, self.down = nn.Parameter(torch.randn(4, WIDTH, 48)), nn.Parameter(torch.randn(4, 48, WIDTH))
+        self.up, self.down = (
+            nn.Parameter(torch.randn(4, WIDTH, 48)),
+            nn.Parameter(torch.randn(4, 48, WIDTH)),
+        )
 
     def forward(self, x: Tensor) -> Any:
         flat = x.reshape(-1, x.shape[-1])
@@ -202,14 +236,22 @@ class RootNorm(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Blocks of attention and a wide layer, with norms before; words or vectors in, a score each out."""
+    """Blocks of attention and a wide layer, with norms before; words or vectors in, a score each
+    out.
+    """
 
     def __init__(
-        self, attention: Callable[[], nn.Module], mlp: Callable[[], nn.Module] = Mlp, norm: Callable[[], nn.Module] | None = None
+        self,
+        attention: Callable[[], nn.Module],
+        mlp: Callable[[], nn.Module] = Mlp,
+        norm: Callable[[], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         norm = norm or (lambda: nn.LayerNorm(WIDTH))
-        self.attention, self.mlp = nn.ModuleList(attention() for _ in range(2)), nn.ModuleList(mlp() for _ in range(2))
+        self.attention, self.mlp = (
+            nn.ModuleList(attention() for _ in range(2)),
+            nn.ModuleList(mlp() for _ in range(2)),
+        )
         self.norms = nn.ModuleList(norm() for _ in range(4))
         self.head = nn.Linear(WIDTH, 5)
 
@@ -245,7 +287,9 @@ class TorchAttention(nn.Module):
         return self.head(self.mlp(self.norm(x + y)))
 
 
-architecture("torch's encoder layer", SEQUENCE)(lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True))
+architecture("torch's encoder layer", SEQUENCE)(
+    lambda: nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True)
+)
 architecture("torch's encoder", SEQUENCE)(
     lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, HEADS, 64, batch_first=True), 2)
 )

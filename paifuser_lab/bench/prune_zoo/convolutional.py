@@ -11,7 +11,9 @@ from torch.nn import functional
 from .architecture import architecture, images, vectors
 
 
-def block(into: int, out: int, kernel: int = 3, *, stride: int = 1, groups: int = 1, relu: bool = True) -> nn.Sequential:
+def block(
+    into: int, out: int, kernel: int = 3, *, stride: int = 1, groups: int = 1, relu: bool = True
+) -> nn.Sequential:
     """Convolution, batch-norm and ReLU."""
     conv = nn.Conv2d(into, out, kernel, stride, kernel // 2, groups=groups, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(out), nn.ReLU() if relu else nn.Identity())
@@ -47,20 +49,35 @@ def plain() -> nn.Module:
 @architecture("flattened", images(size=8))
 def flattened() -> nn.Module:
     return nn.Sequential(
-        block(3, 16), nn.MaxPool2d(2), block(16, 16), nn.Flatten(), nn.Linear(256, 32), nn.ReLU(), nn.Linear(32, 5)
+        block(3, 16),
+        nn.MaxPool2d(2),
+        block(16, 16),
+        nn.Flatten(),
+        nn.Linear(256, 32),
+        nn.ReLU(),
+        nn.Linear(32, 5),
     )
 
 
 @architecture("residual", images())
 def residual() -> nn.Module:
-    inside = [nn.Sequential(block(a, b), block(b, b, relu=False)) for a, b in ((16, 16), (16, 32), (32, 32))]
-    parts = [Residual(a, b, one) for (a, b), one in zip(((16, 16), (16, 32), (32, 32)), inside, strict=True)]
+    inside = [
+        nn.Sequential(block(a, b), block(b, b, relu=False))
+        for a, b in ((16, 16), (16, 32), (32, 32))
+    ]
+    parts = [
+        Residual(a, b, one)
+        for (a, b), one in zip(((16, 16), (16, 32), (32, 32)), inside, strict=True)
+    ]
     return Head(nn.Sequential(block(3, 16), *parts), 32)
 
 
 @architecture("bottleneck", images())
 def bottleneck() -> nn.Module:
-    inside = [nn.Sequential(block(32, 16, 1), block(16, 16), block(16, 32, 1, relu=False)) for _ in range(2)]
+    inside = [
+        nn.Sequential(block(32, 16, 1), block(16, 16), block(16, 32, 1, relu=False))
+        for _ in range(2)
+    ]
     return Head(nn.Sequential(block(3, 32), *(Residual(32, 32, one) for one in inside)), 32)
 
 
@@ -79,18 +96,31 @@ class PaddedShortcut(nn.Module):
 
 @architecture("depthwise", images())
 def depthwise() -> nn.Module:
-    return Head(nn.Sequential(block(3, 16), block(16, 16, groups=16), block(16, 32, 1), block(32, 64, groups=32)), 64)
+    return Head(
+        nn.Sequential(
+            block(3, 16), block(16, 16, groups=16), block(16, 32, 1), block(32, 64, groups=32)
+        ),
+        64,
+    )
 
 
 @architecture("inverted residual", images())
 def inverted_residual() -> nn.Module:
-    inside = [nn.Sequential(block(16, 64, 1), block(64, 64, groups=64), block(64, 16, 1, relu=False)) for _ in range(2)]
+    inside = [
+        nn.Sequential(block(16, 64, 1), block(64, 64, groups=64), block(64, 16, 1, relu=False))
+        for _ in range(2)
+    ]
     return Head(nn.Sequential(block(3, 16), *(Residual(16, 16, one) for one in inside)), 16)
 
 
 @architecture("groups", images())
 def in_groups() -> nn.Module:
-    return Head(nn.Sequential(block(3, 32), block(32, 32, groups=4), block(32, 64, groups=16), block(64, 32, 1)), 32)
+    return Head(
+        nn.Sequential(
+            block(3, 32), block(32, 32, groups=4), block(32, 64, groups=16), block(64, 32, 1)
+        ),
+        32,
+    )
 
 
 @architecture("dense", images())
@@ -101,7 +131,10 @@ class Dense(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 16, 3, padding=1)
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm2d(16 + 8 * i), nn.ReLU(), nn.Conv2d(16 + 8 * i, 8, 3, padding=1)) for i in range(3)
+            nn.Sequential(
+                nn.BatchNorm2d(16 + 8 * i), nn.ReLU(), nn.Conv2d(16 + 8 * i, 8, 3, padding=1)
+            )
+            for i in range(3)
         )
         self.head = nn.Linear(40, 10)
 
@@ -142,7 +175,9 @@ class SqueezeExcite(nn.Module):
         self.down, self.up = nn.Conv2d(width, 8, 1), nn.Conv2d(8, width, 1)
 
     def forward(self, x: Tensor) -> Any:
-        return x * torch.sigmoid(self.up(torch.relu(self.down(functional.adaptive_avg_pool2d(x, 1)))))
+        return x * torch.sigmoid(
+            self.up(torch.relu(self.down(functional.adaptive_avg_pool2d(x, 1))))
+        )
 
 
 @architecture("squeeze and excite", images())
@@ -196,7 +231,12 @@ class Inception(nn.Module):
         super().__init__()
         self.stem = block(3, 16)
         self.branches = nn.ModuleList(
-            [block(16, 8, 1), block(16, 16, 3), block(16, 24, 5), nn.Sequential(nn.AvgPool2d(3, 1, 1), block(16, 8, 1))]
+            [
+                block(16, 8, 1),
+                block(16, 16, 3),
+                block(16, 24, 5),
+                nn.Sequential(nn.AvgPool2d(3, 1, 1), block(16, 8, 1)),
+            ]
         )
         self.head = nn.Linear(56, 10)
 
@@ -221,12 +261,19 @@ class Shuffle(nn.Module):
         passing, y = self.stem(x).chunk(2, 1)
         y = torch.cat([passing, self.inside(y)], 1)
         b, c, h, w = y.shape
-        return self.head(y.view(b, 2, c // 2, h, w).transpose(1, 2).reshape(b, c, h, w).mean((2, 3)))
+        return self.head(
+            y.view(b, 2, c // 2, h, w).transpose(1, 2).reshape(b, c, h, w).mean((2, 3))
+        )
 
 
 @architecture("pixel shuffle", images())
 def pixel_shuffle() -> nn.Module:
-    return nn.Sequential(block(3, 32), nn.Conv2d(32, 64, 3, padding=1), nn.PixelShuffle(2), nn.Conv2d(16, 3, 3, padding=1))
+    return nn.Sequential(
+        block(3, 32),
+        nn.Conv2d(32, 64, 3, padding=1),
+        nn.PixelShuffle(2),
+        nn.Conv2d(16, 3, 3, padding=1),
+    )
 
 
 @architecture("pixel unshuffle", images())
@@ -237,41 +284,70 @@ def pixel_unshuffle() -> nn.Module:
 @architecture("transposed in groups", images())
 def transposed() -> nn.Module:
     body = nn.Sequential(
-        block(3, 16), nn.ConvTranspose2d(16, 32, 2, 2, groups=4), nn.ReLU(), nn.ConvTranspose2d(32, 32, 2, 2, groups=32)
+        block(3, 16),
+        nn.ConvTranspose2d(16, 32, 2, 2, groups=4),
+        nn.ReLU(),
+        nn.ConvTranspose2d(32, 32, 2, 2, groups=32),
     )
     return Head(body, 32)
 
 
 @architecture("one dimension", vectors(2, 4, 20))
 def one_dimension() -> nn.Module:
-    body = nn.Sequential(nn.Conv1d(4, 16, 3), nn.BatchNorm1d(16), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(16, 16, 3), nn.ReLU())
+    body = nn.Sequential(
+        nn.Conv1d(4, 16, 3),
+        nn.BatchNorm1d(16),
+        nn.ReLU(),
+        nn.MaxPool1d(2),
+        nn.Conv1d(16, 16, 3),
+        nn.ReLU(),
+    )
     return nn.Sequential(body, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 3))
 
 
 @architecture("three dimensions", vectors(2, 2, 6, 6, 6))
 def three_dimensions() -> nn.Module:
     body = nn.Sequential(
-        nn.Conv3d(2, 16, 3, padding=1), nn.BatchNorm3d(16), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(16, 16, 3, padding=1)
+        nn.Conv3d(2, 16, 3, padding=1),
+        nn.BatchNorm3d(16),
+        nn.ReLU(),
+        nn.MaxPool3d(2),
+        nn.Conv3d(16, 16, 3, padding=1),
     )
     return nn.Sequential(body, nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(16, 3))
 
 
 @architecture("group norm", images())
 def group_norm() -> nn.Module:
-    return Head(nn.Sequential(nn.Conv2d(3, 32, 3), nn.GroupNorm(8, 32), nn.ReLU(), nn.Conv2d(32, 16, 3), nn.GroupNorm(1, 16)), 16)
+    return Head(
+        nn.Sequential(
+            nn.Conv2d(3, 32, 3),
+            nn.GroupNorm(8, 32),
+            nn.ReLU(),
+            nn.Conv2d(32, 16, 3),
+            nn.GroupNorm(1, 16),
+        ),
+        16,
+    )
 
 
 @architecture("instance norm", images())
 def instance_norm() -> nn.Module:
     body = nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16, affine=True), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.InstanceNorm2d(16)
+        nn.Conv2d(3, 16, 3),
+        nn.InstanceNorm2d(16, affine=True),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3),
+        nn.InstanceNorm2d(16),
     )
     return Head(body, 16)
 
 
 @architecture("channels-last block", images())
 class ChannelsLast(nn.Module):
-    """Depthwise convolution, layer norm and a wide layer in the last dimension, scaled and added."""
+    """Depthwise convolution, layer norm and a wide layer in the last dimension, scaled and
+    added.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -303,7 +379,11 @@ class SpatialGate(nn.Module):
 def gated_halves() -> nn.Module:
     return Head(
         nn.Sequential(
-            nn.Conv2d(3, 32, 3), nn.GLU(1), block(16, 16), nn.PReLU(16), nn.Upsample(scale_factor=2.0, mode="bilinear")
+            nn.Conv2d(3, 32, 3),
+            nn.GLU(1),
+            block(16, 16),
+            nn.PReLU(16),
+            nn.Upsample(scale_factor=2.0, mode="bilinear"),
         ),
         16,
     )

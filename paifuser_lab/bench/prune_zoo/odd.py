@@ -18,7 +18,14 @@ ROWS = vectors(4, 12)
 
 @architecture("perceptron", ROWS)
 def perceptron() -> nn.Module:
-    return nn.Sequential(nn.Linear(12, 64), nn.ReLU(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 5))
+    return nn.Sequential(
+        nn.Linear(12, 64),
+        nn.ReLU(),
+        nn.Linear(64, 32),
+        nn.BatchNorm1d(32),
+        nn.Tanh(),
+        nn.Linear(32, 5),
+    )
 
 
 @architecture("autoencoder, tied", ROWS)
@@ -40,7 +47,11 @@ class FlattenedBranches(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.two, self.head = block(3, 16), block(3, 8, stride=2), nn.Linear(16 * 64 + 8 * 16, 10)
+        self.one, self.two, self.head = (
+            block(3, 16),
+            block(3, 8, stride=2),
+            nn.Linear(16 * 64 + 8 * 16, 10),
+        )
 
     def forward(self, x: Tensor) -> Any:
         return self.head(torch.cat([self.one(x).flatten(1), self.two(x).flatten(1)], 1))
@@ -102,7 +113,11 @@ class Cells(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.head = nn.LSTMCell(12, 16), nn.GRUCell(16, 24), nn.Linear(24, 4)
+        self.first, self.second, self.head = (
+            nn.LSTMCell(12, 16),
+            nn.GRUCell(16, 24),
+            nn.Linear(24, 4),
+        )
 
     def forward(self, x: Tensor) -> Any:
         first: Any = None
@@ -165,7 +180,14 @@ def weight_norm() -> nn.Module:
 def spectral_norm() -> nn.Module:
     normed = parametrizations.spectral_norm(nn.Conv2d(16, 16, 3))
     return nn.Sequential(
-        block(3, 16), normed, nn.ReLU(), block(16, 32), block(32, 16), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
+        block(3, 16),
+        normed,
+        nn.ReLU(),
+        block(16, 32),
+        block(32, 16),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 3),
     )
 
 
@@ -178,7 +200,9 @@ class SharedLayer(nn.Module):
         self.stem, self.again, self.last = block(3, 16), block(16, 16), block(16, 24)
 
     def forward(self, x: Tensor) -> Any:
-        return self.last(self.again(functional.max_pool2d(self.again(self.stem(x)), 2))).amax((2, 3))
+        return self.last(self.again(functional.max_pool2d(self.again(self.stem(x)), 2))).amax(
+            (2, 3)
+        )
 
 
 @architecture("siamese", lambda: (torch.randn(3, 12), torch.randn(3, 12)))
@@ -205,7 +229,11 @@ class TwoHeads(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Any]:
         y = self.body(self.stem(x))
-        return {"map": self.side(y), "classes": self.classes(torch.relu(self.wide(y.mean((2, 3))))), "kind": "two"}
+        return {
+            "map": self.side(y),
+            "classes": self.classes(torch.relu(self.wide(y.mean((2, 3))))),
+            "kind": "two",
+        }
 
 
 @architecture("sums of embeddings", tokens())
@@ -214,7 +242,11 @@ class EmbeddingSums(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.words, self.places, self.start = nn.Embedding(32, 24), nn.Embedding(16, 24), nn.Parameter(torch.zeros(24))
+        self.words, self.places, self.start = (
+            nn.Embedding(32, 24),
+            nn.Embedding(16, 24),
+            nn.Parameter(torch.zeros(24)),
+        )
         self.body, self.head = nn.Linear(24, 32), nn.Linear(32, 5)
 
     def forward(self, ids: Tensor) -> Any:
@@ -224,7 +256,9 @@ class EmbeddingSums(nn.Module):
 
 @architecture("hooked", ROWS)
 def hooked() -> nn.Module:
-    model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5))
+    model = nn.Sequential(
+        nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 5)
+    )
     model[2].register_forward_hook(_doubled)
     return model
 
@@ -273,7 +307,12 @@ class InPlace(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.one, self.two, self.wide, self.head = nn.Linear(12, 16), nn.Linear(12, 16), nn.Linear(32, 64), nn.Linear(64, 5)
+        self.one, self.two, self.wide, self.head = (
+            nn.Linear(12, 16),
+            nn.Linear(12, 16),
+            nn.Linear(32, 64),
+            nn.Linear(64, 5),
+        )
 
     def forward(self, x: Tensor) -> Any:
         y = torch.empty(x.shape[0], 32, dtype=x.dtype)

@@ -10,7 +10,9 @@ from . import compression, pruning, speed
 from .folder import Block, Records
 from .missing import missing
 
-BLOCK = re.compile(r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL)
+BLOCK = re.compile(
+    r"<!-- measured:(?P<name>[\w-]+) -->\n(?P<text>.*?)<!-- /measured -->", re.DOTALL
+)
 
 
 def render(text: str, folder: Path) -> str:
@@ -20,7 +22,10 @@ def render(text: str, folder: Path) -> str:
     def written(match: re.Match[str]) -> str:
         name = match["name"]
         if name not in known:
-            raise FileError(f"The README has a block '{name}' that nothing writes; there are {', '.join(known)}.")
+            raise FileError(
+                f"The README has a block '{name}' that nothing writes; there are "
+                f"{', '.join(known)}."
+            )
         body = known[name](records).strip()
         return f"<!-- measured:{name} -->\n" + (f"{body}\n" if body else "") + "<!-- /measured -->"
 

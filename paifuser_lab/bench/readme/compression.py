@@ -43,14 +43,26 @@ def precision(records: Records) -> str:
         ),
     )
     header = (
-        "model", "eager", "ONNX Runtime", "OpenVINO", "OpenVINO bf16", "ORT static int8", "NNCF int8", "live int8", "int8 → OpenVINO",
+        "model",
+        "eager",
+        "ONNX Runtime",
+        "OpenVINO",
+        "OpenVINO bf16",
+        "ORT static int8",
+        "NNCF int8",
+        "live int8",
+        "int8 → OpenVINO",
         "against NNCF",
-    )  # fmt: skip
+    )
     return f"{told}\n\n{table(header, [_precision_row(one) for one in measured.models])}"
 
 
 def _slower(found: Sequence[PrecisionModel]) -> str:
-    names = [one.workload for one in found if (one.peer or "").startswith(NNCF) and one.ratio and one.ratio < 1]
+    names = [
+        one.workload
+        for one in found
+        if (one.peer or "").startswith(NNCF) and one.ratio and one.ratio < 1
+    ]
     return f" Ours is slower on {listed(names)}." if names else ""
 
 
@@ -61,7 +73,9 @@ def _bare(name: str | None) -> str:
 
 def _quickest(model: PrecisionModel, name: str) -> PrecisionRow | None:
     """A way of running with the better number of threads."""
-    return min((row for row in model.rows if _bare(row.name) == name), key=lambda row: row.ms, default=None)
+    return min(
+        (row for row in model.rows if _bare(row.name) == name), key=lambda row: row.ms, default=None
+    )
 
 
 def _precision_row(model: PrecisionModel) -> list[str]:
@@ -93,7 +107,9 @@ def sums(records: Records) -> str:
                 f"Of {one.workload} in ONNX Runtime, one thread: "
                 f"{times(before.latency_ms / after.latency_ms)} as fast as without."
             )
-    return paragraph("With `sums: int8` the residual sums, too, are in int8.", *told) if told else ""
+    return (
+        paragraph("With `sums: int8` the residual sums, too, are in int8.", *told) if told else ""
+    )
 
 
 def _sums_told(model: PrecisionModel) -> str:
@@ -120,7 +136,11 @@ def allocation(records: Records) -> str:
         return ""
     (one, *_) = measured.comparisons
     rows = {row.name: row for row in one.rows if row.metric is not None}
-    uniform = [f"{name} {_kept(rows[name])}" for name in ("int8", "int4", "int4, made up for") if name in rows]
+    uniform = [
+        f"{name} {_kept(rows[name])}"
+        for name in ("int8", "int4", "int4, made up for")
+        if name in rows
+    ]
     if "plan_precision" not in rows:
         return ""
     base = one[one.baseline]
@@ -133,7 +153,10 @@ def allocation(records: Records) -> str:
 
 
 def _kept(row: Measurement) -> str:
-    return f"{percent(row.metric or 0)} right, output error {power(row.relative_error or 0)}, {_kilo(row)} kB"
+    return (
+        f"{percent(row.metric or 0)} right, output error {power(row.relative_error or 0)}, "
+        f"{_kilo(row)} kB"
+    )
 
 
 def _kilo(row: Measurement) -> str:
@@ -148,7 +171,11 @@ def sensitivity(records: Records) -> str:
         methods = {method.name: method.agreement for method in one.methods}
         if "quadratic" not in methods or not methods["quadratic"]:
             continue
-        ways = [f"{name} {_agreements(methods[name])}" for name in ("quadratic", "trace", "fisher") if methods.get(name)]
+        ways = [
+            f"{name} {_agreements(methods[name])}"
+            for name in ("quadratic", "trace", "fisher")
+            if methods.get(name)
+        ]
         told.append(f"`{one.workload}`: {'; '.join(ways)}")
     if measured is None or not told:
         return ""
@@ -188,9 +215,20 @@ def int4(records: Records) -> str:
     told = []
     for one in measured.comparisons if measured else ():
         rows = {row.name: percent(row.metric) for row in one.rows if row.metric is not None}
-        parts = [f"{rows[name]} {name}" for name in ("rounded", "trained", "trained, steps fixed") if name in rows]
-        told.append(f"`{one.workload}`: {'; '.join(parts)}; {percent(one[one.baseline].metric or 0)} before.")
-    return paragraph("Weights in int4 (`paifuser-lab bench experiment int4`):", *told, "One seed.") if told else ""
+        parts = [
+            f"{rows[name]} {name}"
+            for name in ("rounded", "trained", "trained, steps fixed")
+            if name in rows
+        ]
+        told.append(
+            f"`{one.workload}`: {'; '.join(parts)}; {percent(one[one.baseline].metric or 0)} "
+            "before."
+        )
+    return (
+        paragraph("Weights in int4 (`paifuser-lab bench experiment int4`):", *told, "One seed.")
+        if told
+        else ""
+    )
 
 
 BLOCKS: dict[str, Block] = {

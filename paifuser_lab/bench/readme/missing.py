@@ -30,7 +30,12 @@ COMMANDS = {
 
 def missing(records: Records) -> str:
     """What is measured by a command and has no record here."""
-    commands = [f"`paifuser-lab {command}`" for name, command in COMMANDS.items() if not records.has(name)]
+    commands = [
+        f"`paifuser-lab {command}`" for name, command in COMMANDS.items() if not records.has(name)
+    ]
     if not commands:
         return ""
-    return paragraph(f"No run of these is on record here, and so nothing is claimed of what they measure: {', '.join(commands)}.")
+    return paragraph(
+        "No run of these is on record here, and so nothing is claimed of what they measure: "
+        f"{', '.join(commands)}."
+    )

@@ -25,7 +25,11 @@ def prune(records: Records) -> str:
             f"{measured.peer}, told which layers answer and how many heads there are: "
             f"{_verdicts(measured.peer_rows, ('exact', 'wrong', 'failed', 'refused', 'timed out'))}."
         )
-    command = "`paifuser-lab bench prune --peer torch-pruning`" if measured.peer else "`paifuser-lab bench prune`"
+    command = (
+        "`paifuser-lab bench prune --peer torch-pruning`"
+        if measured.peer
+        else "`paifuser-lab bench prune`"
+    )
     return paragraph(
         f"{command} at {measured.ratio:.0%} over {len(measured.rows)} architectures, the pruned",
         "model against the same with zeros in place of",
@@ -35,7 +39,10 @@ def prune(records: Records) -> str:
 
 
 def _verdicts(rows: Sequence[object], verdicts: Sequence[str]) -> str:
-    return ", ".join(f"{verdict} on {sum(getattr(row, 'verdict', '') == verdict for row in rows)}" for verdict in verdicts)
+    return ", ".join(
+        f"{verdict} on {sum(getattr(row, 'verdict', '') == verdict for row in rows)}"
+        for verdict in verdicts
+    )
 
 
 def compress(records: Records) -> str:
@@ -82,7 +89,9 @@ def _base(one: Comparison) -> Measurement:
     return one[one.baseline]
 
 
-def _pairs(measured: CompressBench, goal: float, stage: str) -> list[tuple[Measurement, Measurement]]:
+def _pairs(
+    measured: CompressBench, goal: float, stage: str
+) -> list[tuple[Measurement, Measurement]]:
     return [(_base(run.measured), run.measured[stage]) for run in measured.runs if run.goal == goal]
 
 
@@ -91,8 +100,13 @@ def _lost(pairs: Sequence[tuple[Measurement, Measurement]]) -> list[float]:
 
 
 def _without(measured: CompressBench, seed: int, goals: Sequence[float]) -> str:
-    rest = measured.model_copy(update={"runs": tuple(run for run in measured.runs if run.seed != seed)})
-    won = [" and ".join(f"{-fmean(_lost(_pairs(rest, goal, stage)) or [0.0]):.1f}" for goal in goals) for stage in STAGES[1:]]
+    rest = measured.model_copy(
+        update={"runs": tuple(run for run in measured.runs if run.seed != seed)}
+    )
+    won = [
+        " and ".join(f"{-fmean(_lost(_pairs(rest, goal, stage)) or [0.0]):.1f}" for goal in goals)
+        for stage in STAGES[1:]
+    ]
     return f"{won[0]}, then {won[1]} in int8"
 
 
@@ -101,12 +115,18 @@ def _stage_row(measured: CompressBench, goal: float, stage: str) -> list[str]:
     lost = _lost(pairs)
     spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
     return [
-        percent(fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)),
+        percent(
+            fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)
+        ),
         stage,
         percent(fmean(after.metric or 0 for _, after in pairs)),
         f"{fmean(lost):.1f}{spread}".replace("-", "−"),
-        percent(fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)),
-        percent(median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs), 0),
+        percent(
+            fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
+        ),
+        percent(
+            median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs), 0
+        ),
         times(median(after.speedup or 0 for _, after in pairs)),
     ]
 
@@ -133,7 +153,9 @@ def cut(records: Records) -> str:
     told = []
     for one in measured.comparisons if measured else ():
         base = _base(one)
-        shares = dict.fromkeys(row.name.partition(",")[0] for row in one.rows if row.name.endswith("repaired"))
+        shares = dict.fromkeys(
+            row.name.partition(",")[0] for row in one.rows if row.name.endswith("repaired")
+        )
         pairs = [(one[f"{share}, repaired"], one[f"{share}, as cut"]) for share in shares]
         parts = [
             f"at {percent((mended.parameters or 0) / (base.parameters or 1), 0)} of the "

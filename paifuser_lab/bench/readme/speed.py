@@ -28,7 +28,9 @@ def models(records: Records) -> str:
     names = " ".join(one.workload for one in first.comparisons)
     rows = [_model_row(one, first.by_hand.get(one.workload), "") for one in first.comparisons]
     if again is not None:
-        rows += [_model_row(one, again.by_hand.get(one.workload), ", again") for one in again.comparisons]
+        rows += [
+            _model_row(one, again.by_hand.get(one.workload), ", again") for one in again.comparisons
+        ]
     told = paragraph(
         f"`paifuser-lab bench models {names} --by-hand` on {first.comparisons[0].machine}, batch",
         "1, fp32, 224² images and 128 tokens.",
@@ -40,7 +42,9 @@ def models(records: Records) -> str:
         "and what looks best of many has had some luck;"
         if again is not None
         else "",
-        "a second run (`again`) times the two alone in turn, as the command does it now." if again is not None else "",
+        "a second run (`again`) times the two alone in turn, as the command does it now."
+        if again is not None
+        else "",
         "Inductor's figure is the better of frozen and not.",
     )
     header = (
@@ -76,7 +80,12 @@ def fuse(records: Records) -> str:
         return ""
     found = measured.comparisons
     fused = [row.relative_error or 0 for one in found for row in one.rows if "fuse" in row.steps]
-    compiled = [row.relative_error or 0 for one in found for row in one.rows if row.name == "inductor frozen"]
+    compiled = [
+        row.relative_error or 0
+        for one in found
+        for row in one.rows
+        if row.name == "inductor frozen"
+    ]
     told = paragraph(
         f"`paifuser-lab bench fuse` on {found[0].machine}, batch 1, fp32, the better number of",
         "threads: latency in ms, × = speed-up over the",
@@ -98,10 +107,14 @@ def fuse(records: Records) -> str:
 
 def _fuse_row(one: Comparison) -> list[str]:
     base = one[one.baseline]
-    best = min((row for row in one.rows if "fuse" in row.steps), key=lambda row: row.latency_ms or 0.0)
+    best = min(
+        (row for row in one.rows if "fuse" in row.steps), key=lambda row: row.latency_ms or 0.0
+    )
     rest = tuple(step for step in best.steps if step != "fuse")
     without = next((row for row in one.rows if rest and row.steps == rest), None)
-    compiled = next((row for row in one.rows if row.name == "inductor frozen" and row.latency_ms), None)
+    compiled = next(
+        (row for row in one.rows if row.name == "inductor frozen" and row.latency_ms), None
+    )
     names = ", ".join(f"`{STEPS.get(step, step)}`" for step in best.steps)
     against = ratio((compiled.latency_ms or 0) / (best.latency_ms or 1)) if compiled else "–"
     return [
@@ -128,7 +141,8 @@ def builds(records: Records) -> str:
         sides = {row.side: row for row in measured.rows if row.model == name}
         if len(sides) == 2:
             ours, compiled = (
-                f"{median(row.cold_s):.1f} and {median(row.warm_s):.1f} s" for row in (sides["fuse"], sides["inductor"])
+                f"{median(row.cold_s):.1f} and {median(row.warm_s):.1f} s"
+                for row in (sides["fuse"], sides["inductor"])
             )
             told.append(f"{name} {ours}, Inductor {compiled}")
     return paragraph(
@@ -198,7 +212,10 @@ def _pair(row: FlopsRow) -> str:
 def _flops_told(row: FlopsRow) -> str:
     name, count = largest(row, 1)[0]
     share = count / max(1, sum(row.beyond_torch.values()))
-    return f"{row.model} {_pair(row)} ({percent(share, 0)} of the difference is {OPERATORS.get(name, name)})"
+    return (
+        f"{row.model} {_pair(row)} ({percent(share, 0)} of the difference is "
+        f"{OPERATORS.get(name, name)})"
+    )
 
 
 def promises(records: Records) -> str:
@@ -218,7 +235,9 @@ def _promise(one: SideBySide) -> str:
     saves = one.predicted.saves_ms if one.predicted else None
     promised = "–" if saves is None else f"{-saves:+.1f} ms".replace("-", "−")
     achieved = f"{-one.achieved_ms:+.1f}".replace("-", "−")
-    return f"{one.after} {promised}, achieved {achieved}" + (f" ({times(one.speedup)})" if one.speedup else "")
+    return f"{one.after} {promised}, achieved {achieved}" + (
+        f" ({times(one.speedup)})" if one.speedup else ""
+    )
 
 
 def widgets(records: Records) -> str:
@@ -244,7 +263,10 @@ def widgets(records: Records) -> str:
 
 
 def _larger(row: WidgetRow) -> str:
-    return f"{row.rows:,} rows: {row.create_ms:.0f} ms, {row.widget_bytes:,} and {row.received_bytes:,} bytes, {row.paint_ms:.0f} ms."
+    return (
+        f"{row.rows:,} rows: {row.create_ms:.0f} ms, {row.widget_bytes:,} and "
+        f"{row.received_bytes:,} bytes, {row.paint_ms:.0f} ms."
+    )
 
 
 def attention(records: Records) -> str:
@@ -266,7 +288,9 @@ def attention(records: Records) -> str:
         )
     if measured is None or not told:
         return ""
-    return paragraph(f"On {measured.machine} (`paifuser-lab bench experiment attention`) {listed(told)}.")
+    return paragraph(
+        f"On {measured.machine} (`paifuser-lab bench experiment attention`) {listed(told)}."
+    )
 
 
 BLOCKS: dict[str, Block] = {

@@ -12,8 +12,12 @@ CODE = re.compile(r"`[^`]*`")
 
 def paragraph(*sentences: str) -> str:
     """Sentences as one paragraph, without those that are empty; code stays in one line."""
-    text = CODE.sub(lambda code: code[0].replace(" ", "\0"), " ".join(one for one in sentences if one))
-    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace("\0", " ")
+    text = CODE.sub(
+        lambda code: code[0].replace(" ", "\0"), " ".join(one for one in sentences if one)
+    )
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False).replace(
+        "\0", " "
+    )
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -1,7 +1,8 @@
 """Random recipes on many models: whether the promises of the loop hold, whatever is clicked.
 
-`draw` makes a recipe from the schemas of the steps, `subjects` the models, `invariants` holds what one process can see (own model
-untouched, undo to the bit, one hash), `fresh` what takes another (saved = loaded to the bit).
+`draw` makes a recipe from the schemas of the steps, `subjects` the models, `invariants` holds what
+one process can see (own model untouched, undo to the bit, one hash), `fresh` what takes another
+(saved = loaded to the bit).
 """
 
 from __future__ import annotations
@@ -46,19 +47,31 @@ class RecipesBench(Record):
         """How many held, were refused, and broke a promise."""
         counts = Counter(row.verdict for row in self.rows)
         models = len({row.model for row in self.rows})
-        return f"{counts['holds']} hold, {counts['refused']} refused, {counts['violated']} violated, on {models} models"
+        return (
+            f"{counts['holds']} hold, {counts['refused']} refused, {counts['violated']} violated, "
+            f"on {models} models"
+        )
 
     def table(self) -> list[dict[str, str]]:
         """A row a recipe that broke a promise; the counts stand in the summary."""
         return [
-            {"model": row.model, "seed": str(row.seed), "recipe": _short(row.recipe), "violated": row.note}
+            {
+                "model": row.model,
+                "seed": str(row.seed),
+                "recipe": _short(row.recipe),
+                "violated": row.note,
+            }
             for row in self.violations
         ] or [{"model": "no recipe broke a promise"}]
 
 
 def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> RecipesBench:
     """Draw recipes, apply them to the models in turn, and hold every promise."""
-    chosen = [name for name in subjects() if not names or any(word.lower() in name.lower() for word in names)]
+    chosen = [
+        name
+        for name in subjects()
+        if not names or any(word.lower() in name.lower() for word in names)
+    ]
     with threads(1), progress("recipes", count) as shown, tempfile.TemporaryDirectory() as folder:
         rows = []
         for row in _rows(chosen, count, seed, Path(folder)):
@@ -68,7 +81,9 @@ def bench(names: Sequence[str] = (), *, count: int = 300, seed: int = 0) -> Reci
 
 
 def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterator[RecipeRow]:
-    """Blocks of recipes, a model a block, so that each is built once and loaded by one fresh process."""
+    """Blocks of recipes, a model a block, so that each is built once and loaded by one fresh
+    process.
+    """
     for first in range(0, count, AT_ONCE):
         work = subject(chosen[first // AT_ONCE % len(chosen)])
         waiting: list[Saved] = []
@@ -83,4 +98,6 @@ def _rows(chosen: Sequence[str], count: int, seed: int, folder: Path) -> Iterato
 
 
 def _short(recipe: str) -> str:
-    return " ".join(line.strip() for line in recipe.split("steps:", 1)[-1].splitlines() if line.strip())
+    return " ".join(
+        line.strip() for line in recipe.split("steps:", 1)[-1].splitlines() if line.strip()
+    )

@@ -1,4 +1,6 @@
-"""Random recipes for a workload, drawn from the schemas of the steps, so that a new step needs no line here."""
+"""Random recipes for a workload, drawn from the schemas of the steps, so that a new step needs no
+line here.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ LONGEST = 4  # steps of a recipe
 USED = 0.4  # how often an option is other than its default
 TRIES = 50  # draws of one step, since options can contradict each other
 NEEDS_DATA = ("distill", "qat")
-NOT_DRAWN = ("why", "to")  # a sentence; a target in latency is met by the clock, so that two runs may differ
+NOT_DRAWN = (
+    "why",
+    "to",
+)  # a sentence; a target in latency is met by the clock, so that two runs may differ
 # What a schema does not bound, or what would take long.
 VALUES: dict[tuple[str, str], Sequence[Any]] = {
     ("backend", "name"): ("eager", "eager", "onnxruntime"),
@@ -32,7 +37,9 @@ VALUES: dict[tuple[str, str], Sequence[Any]] = {
 
 
 def random_recipe(work: Workload, seed: int) -> Recipe:
-    """A recipe of one to four steps that reads without an error; whether it can be applied is another matter."""
+    """A recipe of one to four steps that reads without an error; whether it can be applied is
+    another matter.
+    """
     generator = random.Random(seed)
     kinds = [kind for kind in step_names() if kind not in NEEDS_DATA or work.train is not None]
     wanted = generator.choices(kinds, k=generator.randint(1, LONGEST))
@@ -55,7 +62,10 @@ def _random_step(kind: str, work: Workload, generator: random.Random) -> dict[st
         except RecipeError:
             continue
         return step
-    raise RecipeError(f"No valid options of step '{kind}' were drawn in {TRIES} tries; add values for them to VALUES.")
+    raise RecipeError(
+        f"No valid options of step '{kind}' were drawn in {TRIES} tries; add values for them to "
+        "VALUES."
+    )
 
 
 @cache
@@ -76,7 +86,9 @@ def _options(kind: str, work: Workload, generator: random.Random) -> dict[str, A
     return drawn
 
 
-def _value(kind: str, option: str, schema: dict[str, Any], work: Workload, generator: random.Random) -> Any:
+def _value(
+    kind: str, option: str, schema: dict[str, Any], work: Workload, generator: random.Random
+) -> Any:
     """A value that the schema allows; None where it says too little to draw one."""
     if (kind, option) in VALUES:
         return generator.choice(VALUES[kind, option])

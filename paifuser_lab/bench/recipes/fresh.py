@@ -1,4 +1,6 @@
-"""Saved folders loaded in a fresh process: `python -m paifuser_lab.bench.recipes.fresh MODEL FOLDER …` prints their hashes as JSON."""
+"""Saved folders loaded in a fresh process: `python -m paifuser_lab.bench.recipes.fresh MODEL FOLDER
+…` prints their hashes as JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,23 @@ LIMIT_S = 300.0
 
 
 def loaded(saved: Sequence[Saved]) -> Iterator[RecipeRow]:
-    """Each saved variant's row, after a fresh process a model loaded its folder and answered the same inputs."""
+    """Each saved variant's row, after a fresh process a model loaded its folder and answered the
+    same inputs.
+    """
     for model, group in groupby(saved, key=lambda one: one.row.model):
         members = list(group)
         command = [sys.executable, "-m", __name__, model, *(str(one.folder) for one in members)]
         environment = {**os.environ, "PAIFUSER_PROGRESS": "none", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False
+        )
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         for index, one in enumerate(members):
-            found = lines[index] if index < len(lines) else {"error": done.stderr.strip()[-300:] or "the process ended"}
+            found = (
+                lines[index]
+                if index < len(lines)
+                else {"error": done.stderr.strip()[-300:] or "the process ended"}
+            )
             yield one.row.model_copy(update=_judged(one, found))
 
 
@@ -53,7 +63,10 @@ def main(model: str, folders: Sequence[str]) -> None:
     for folder in folders:
         try:
             variant = Variant.load(folder, work)
-            line = {"weights": weights_hash(variant.module), "answer": answer_of(work, variant.model)}
+            line = {
+                "weights": weights_hash(variant.module),
+                "answer": answer_of(work, variant.model),
+            }
         except PaifuserError as problem:
             line = {"error": str(problem)}
         except Exception as problem:  # one folder that fails does not take the others with it

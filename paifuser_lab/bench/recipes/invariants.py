@@ -1,4 +1,6 @@
-"""What every recipe must leave true, whatever it does: the promises of the loop, checked on one recipe at a time."""
+"""What every recipe must leave true, whatever it does: the promises of the loop, checked on one
+recipe at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ Verdict = Literal["holds", "refused", "violated"]
 
 
 class RecipeRow(Record):
-    """What became of one recipe: every promise held, it was refused with a message, or a promise was violated."""
+    """What became of one recipe: every promise held, it was refused with a message, or a promise
+    was violated.
+    """
 
     model: str
     seed: int
@@ -32,7 +36,9 @@ class RecipeRow(Record):
 
 @dataclass(frozen=True)
 class Saved:
-    """A folder that a fresh process must load to the same model, and what that model answers here."""
+    """A folder that a fresh process must load to the same model, and what that model answers
+    here.
+    """
 
     row: RecipeRow
     folder: Path
@@ -47,13 +53,22 @@ def answer_of(work: Workload, model: nn.Module) -> str:
 
 
 def check(work: Workload, drawn: Recipe, seed: int, folder: Path) -> RecipeRow | Saved:
-    """Apply a recipe and hold the promises that one process can see; a variant that stands them is saved into `folder`."""
+    """Apply a recipe and hold the promises that one process can see; a variant that stands them is
+    saved into `folder`.
+    """
     before, recipe = _fingerprint(work), drawn[:0]
     refused: list[str] = []
 
     def row(verdict: Verdict, note: str = "") -> RecipeRow:
         text = recipe.to_text()
-        return RecipeRow(model=work.name, seed=seed, recipe=text, verdict=verdict, refused=tuple(refused), note=note)
+        return RecipeRow(
+            model=work.name,
+            seed=seed,
+            recipe=text,
+            verdict=verdict,
+            refused=tuple(refused),
+            note=note,
+        )
 
     work.variants.clear()
     variant = apply(work, recipe)
@@ -66,7 +81,9 @@ def check(work: Workload, drawn: Recipe, seed: int, folder: Path) -> RecipeRow |
             continue
         except Exception as problem:  # whatever else comes out is what a person would see
             recipe = longer
-            return row("violated", f"{type(problem).__name__} instead of a message: {problem}"[:300])
+            return row(
+                "violated", f"{type(problem).__name__} instead of a message: {problem}"[:300]
+            )
         recipe = longer
     if broken := _broken(work, recipe, variant, before):
         return row("violated", broken)
@@ -92,7 +109,10 @@ def _broken(work: Workload, recipe: Recipe, variant: Variant, before: tuple[Any,
         hashed, answer = weights_hash(shorter.module), answer_of(work, shorter.model)
         work.variants.clear()
         fresh = apply(work, recipe[:-1])
-        if (weights_hash(fresh.module), answer_of(work, fresh.model)) != (hashed, answer) and not timed(recipe[:-1]):
+        if (weights_hash(fresh.module), answer_of(work, fresh.model)) != (
+            hashed,
+            answer,
+        ) and not timed(recipe[:-1]):
             return "a step undone is not the model as it was before the step"
     work.variants.clear()
     if weights_hash(apply(work, recipe).module) != weights_hash(variant.module):
@@ -103,14 +123,27 @@ def _broken(work: Workload, recipe: Recipe, variant: Variant, before: tuple[Any,
 
 
 def timed(recipe: Recipe) -> bool:
-    """Whether the clock decides a part of what runs, so that two runs may differ in the last bits of an answer."""
+    """Whether the clock decides a part of what runs, so that two runs may differ in the last bits
+    of an answer.
+    """
     return any(step.kind in ("fuse", "attention") for step in recipe)
 
 
 def _fingerprint(work: Workload) -> tuple[Any, ...]:
     """All that a recipe must leave alone: weights, structure, modes, hooks and the random state."""
     modes = tuple(module.training for module in work.model.modules())
-    hooks = tuple(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in work.model.modules())
+    hooks = tuple(
+        len(module._forward_hooks) + len(module._forward_pre_hooks)
+        for module in work.model.modules()
+    )
     identities = tuple(id(weight) for weight in work.model.parameters())
     own = tuple("forward" in vars(module) for module in work.model.modules())
-    return weights_hash(work.model), str(work.model), modes, hooks, identities, own, answer_of(work, work.model)
+    return (
+        weights_hash(work.model),
+        str(work.model),
+        modes,
+        hooks,
+        identities,
+        own,
+        answer_of(work, work.model),
+    )

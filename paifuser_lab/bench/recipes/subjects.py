@@ -1,4 +1,6 @@
-"""The models that random recipes are applied to: of the zoo in tiny form, and architectures with unusual structure."""
+"""The models that random recipes are applied to: of the zoo in tiny form, and architectures with
+unusual structure.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The least time that a launch can take on a device: of its bytes, of its products, of its instructions, the largest.
+"""The least time that a launch can take on a device: of its bytes, of its products, of its
+instructions, the largest.
 
-An inference, not yet compared with a measurement. Blocks are whole: the multiprocessor with the most of them decides.
+An inference, not yet compared with a measurement. Blocks are whole: the multiprocessor with the
+most of them decides.
 """
 
 from __future__ import annotations
@@ -47,9 +49,16 @@ class Bound(NamedTuple):
 
 def device_of(accelerator: Accelerator) -> Device:
     """A CUDA device's figures; one of which they are not all known is refused."""
-    ceiling, capability, count = accelerator.ceiling, accelerator.compute_capability, accelerator.multiprocessors
+    ceiling, capability, count = (
+        accelerator.ceiling,
+        accelerator.compute_capability,
+        accelerator.multiprocessors,
+    )
     if capability is None or count is None or ceiling.bf16_gflops is None:
-        raise KernelError(f"Of {accelerator.name} it is not known what a bound of a kernel needs; name another device.")
+        raise KernelError(
+            f"Of {accelerator.name} it is not known what a bound of a kernel needs; name another "
+            "device."
+        )
     limits = limits_of(capability)
     clock_ghz = ceiling.fp32_gflops / (2 * count * limits.lanes)
     return Device(
@@ -67,13 +76,21 @@ def device_of(accelerator: Accelerator) -> Device:
     )
 
 
-def bound_of(launch: Launch, operations: int, instructions: float, *, unit: Unit, device: Device) -> Bound:
-    """The bound of a launch that does so many operations in all, each of its warps so many instructions."""
+def bound_of(
+    launch: Launch, operations: int, instructions: float, *, unit: Unit, device: Device
+) -> Bound:
+    """The bound of a launch that does so many operations in all, each of its warps so many
+    instructions.
+    """
     blocks = math.prod(launch.grid)
-    busiest = -(-blocks // device.multiprocessors) * device.multiprocessors  # blocks, were all as busy as the busiest
+    busiest = (
+        -(-blocks // device.multiprocessors) * device.multiprocessors
+    )  # blocks, were all as busy as the busiest
     moved = sum(one.nbytes for one in launch.arguments if isinstance(one, Tensor))
     issued = round(instructions * warps_of(launch))
-    block_ns = issue_bound_ns(issued, 1, multiprocessors=device.multiprocessors, clock_ghz=device.clock_ghz)
+    block_ns = issue_bound_ns(
+        issued, 1, multiprocessors=device.multiprocessors, clock_ghz=device.clock_ghz
+    )
     return Bound(
         bytes_us=moved / device.bandwidth_gbs / 1e3,
         products_us=operations * busiest / blocks / device.gops[unit] / 1e3,

@@ -1,6 +1,7 @@
 """Every tile compiled without a GPU: what spills or does not fit is dropped, the rest is ranked.
 
-The rank is a guess made of the bound and of how many blocks run at once; no measurement has confirmed it yet.
+The rank is a guess made of the bound and of how many blocks run at once; no measurement has
+confirmed it yet.
 """
 
 from __future__ import annotations
@@ -37,13 +38,22 @@ class Prospect(NamedTuple):
 
     @property
     def likely_us(self) -> float:
-        """The bound, and what else takes time so far as no other block hides it: alone, a block loads, computes and stores in turn."""
+        """The bound, and what else takes time so far as no other block hides it: alone, a block
+        loads, computes and stores in turn.
+        """
         return self.bound.us + (sum(self.bound) - self.bound.us) / self.at_once
 
     @property
     def known(self) -> tuple[float, ...]:
         """What a model may learn from, beside the tile's own numbers."""
-        return (self.registers, self.shared_bytes, self.at_once * self.warps, self.instructions, *self.bound, self.likely_us)
+        return (
+            self.registers,
+            self.shared_bytes,
+            self.at_once * self.warps,
+            self.instructions,
+            *self.bound,
+            self.likely_us,
+        )
 
 
 class Prospects(NamedTuple):
@@ -58,7 +68,12 @@ class Prospects(NamedTuple):
 
 
 def prospects(
-    tiles: Iterable[Tile], launch_of: Callable[[Tile], Launch], operations: int, *, architecture: str, device: Device
+    tiles: Iterable[Tile],
+    launch_of: Callable[[Tile], Launch],
+    operations: int,
+    *,
+    architecture: str,
+    device: Device,
 ) -> Prospects:
     """Compile every tile's launch, drop and rank; the work is the same `operations` for each."""
     wanted = list(tiles)
@@ -73,7 +88,10 @@ def prospects(
         except KernelError as error:
             return str(error)
 
-    with progress("tiles compiled", len(wanted)) as shown, ThreadPoolExecutor(usable_cores()[0]) as pool:
+    with (
+        progress("tiles compiled", len(wanted)) as shown,
+        ThreadPoolExecutor(usable_cores()[0]) as pool,
+    ):
         for tile, found in zip(wanted, pool.map(look, wanted), strict=True):
             shown.advance(doing=said(dict(tile)))
             if isinstance(found, str):
@@ -83,14 +101,18 @@ def prospects(
     return Prospects(tuple(sorted(kept, key=lambda one: one.likely_us)), tuple(dropped))
 
 
-def _prospect(tile: Tile, launch: Launch, operations: int, architecture: str, device: Device) -> Prospect:
+def _prospect(
+    tile: Tile, launch: Launch, operations: int, architecture: str, device: Device
+) -> Prospect:
     made = cubin_of(program(launch.kernel, launch.entry, architecture))
     blocks, warps = math.prod(launch.grid), warps_of(launch)
     at_once = min(_fitting(launch, made, device), -(-blocks // device.multiprocessors))
     listing = listing_of(made.path)
     instructions = instructions_run(listing, operations / (blocks * warps))
     bound = bound_of(launch, operations, instructions, unit=unit_of(listing), device=device)
-    return Prospect(tile, made.resources.registers, launch.shared_bytes, warps, at_once, instructions, bound)
+    return Prospect(
+        tile, made.resources.registers, launch.shared_bytes, warps, at_once, instructions, bound
+    )
 
 
 def _fitting(launch: Launch, made: Cubin, device: Device) -> int:
@@ -100,7 +122,8 @@ def _fitting(launch: Launch, made: Cubin, device: Device) -> int:
     if count := blocks_at_once(launch, made.resources.registers, device.limits):
         return count
     raise KernelError(
-        f"no block fits: {made.resources.registers} registers for each of {warps_of(launch) * 32} threads, "
+        f"no block fits: {made.resources.registers} registers for each of {warps_of(launch) * 32} "
+        "threads, "
         f"{launch.shared_bytes:,} bytes of shared memory"
     )
 

@@ -13,15 +13,25 @@ from .space import Cut, Space
 POPULATION = 48
 GENERATIONS = 2  # with more the proposals are too much alike
 CURIOSITY = 0.5  # how much a tile gains from the trees not agreeing on it, in their deviations
-JURY = 4  # trees that judge a tile at the end: another few each time, so that those proposed are not all alike
-ASIDE = 0.5  # the share of proposals that must have one number drawn by chance: else all come from the best valley that is known
+# trees that judge a tile at the end: another few each time, so that those proposed are not all
+# alike
+JURY = 4
+# the share of proposals that must have one number drawn by chance: else all come from the best
+# valley that is known
+ASIDE = 0.5
 FAR = 1e6  # worse than any time's logarithm
 
 
 def promising(
-    model: CostModel, space: Space, best: Sequence[Cut], tried: Collection[Cut], chance: random.Random
+    model: CostModel,
+    space: Space,
+    best: Sequence[Cut],
+    tried: Collection[Cut],
+    chance: random.Random,
 ) -> Iterator[Cut]:
-    """Untried sound tiles one after the other, each the best by a jury of its own, or the best with a number drawn by chance."""
+    """Untried sound tiles one after the other, each the best by a jury of its own, or the best with
+    a number drawn by chance.
+    """
     pool = sorted(_pool(model, space, best, chance) - set(tried))
     expected = model.each(pool) if pool else np.empty((0, 0))
     numbers = np.array(pool)
@@ -39,8 +49,9 @@ def promising(
 def _pool(model: CostModel, space: Space, best: Sequence[Cut], chance: random.Random) -> set[Cut]:
     """All tiles where they are few, else those that evolution comes by.
 
-    A generation is the best of all before, their mutations and their crossings; the first is the best that were measured and as
-    many drawn by chance as there is room for. Parents are chosen the more often the better they are.
+    A generation is the best of all before, their mutations and their crossings; the first is the
+    best that were measured and as many drawn by chance as there is room for. Parents are chosen the
+    more often the better they are.
     """
     if space.all is not None:
         return set(space.all)
@@ -55,7 +66,9 @@ def _pool(model: CostModel, space: Space, best: Sequence[Cut], chance: random.Ra
 
 def _child(parents: Sequence[Cut], space: Space, chance: random.Random) -> Cut:
     one, other = (parents[int(len(parents) * chance.random() ** 2)] for _ in range(2))
-    return space.mutated(space.crossed(one, other, chance) if chance.random() < 0.5 else one, chance)
+    return space.mutated(
+        space.crossed(one, other, chance) if chance.random() < 0.5 else one, chance
+    )
 
 
 def _graded(model: CostModel, cuts: Collection[Cut]) -> dict[Cut, float]:
@@ -64,4 +77,6 @@ def _graded(model: CostModel, cuts: Collection[Cut]) -> dict[Cut, float]:
         return {}
     ordered = sorted(cuts)  # sets have an order of their own in each process
     each = model.each(ordered)
-    return dict(zip(ordered, (each.mean(axis=0) - CURIOSITY * each.std(axis=0)).tolist(), strict=True))
+    return dict(
+        zip(ordered, (each.mean(axis=0) - CURIOSITY * each.std(axis=0)).tolist(), strict=True)
+    )

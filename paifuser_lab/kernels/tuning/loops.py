@@ -1,7 +1,9 @@
-"""How many instructions a warp runs, loops counted as often as the work asks for: read off the machine code, nothing is run.
+"""How many instructions a warp runs, loops counted as often as the work asks for: read off the
+machine code, nothing is run.
 
-The code's multiply-adds say what one pass through it computes, and what a warp has to compute in all says how many passes its main
-loop takes: the innermost one with the most multiply-adds. Other loops, which load, count once; so does what an outer loop adds.
+The code's multiply-adds say what one pass through it computes, and what a warp has to compute in
+all says how many passes its main loop takes: the innermost one with the most multiply-adds. Other
+loops, which load, count once; so does what an outer loop adds.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-_LINE = re.compile(r"^(\.L\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE)
+_LINE = re.compile(
+    r"^(\.L\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE
+)
 _TARGET = re.compile(r"`\((\.L\w+)\)")
 _SHAPE = re.compile(r"^([HIQ]MMA)\.168(\d+)")  # 16 × 8 answers, each the sum of so many products
 _PLAIN = {"FFMA": 2, "HFMA2": 4, "IDP": 8}  # operations of a lane
@@ -25,7 +29,9 @@ def instructions_run(listing: str, operations: float) -> float:
     kind = _unit(names)
     work = [_operations(name) if _KINDS.get(_kind(name)) == kind else 0 for name in names]
     once = [index for index, name in enumerate(names) if name != "NOP"]
-    start, end = max(_innermost(loops), key=lambda loop: sum(work[loop[0] : loop[1]]), default=(0, 0))
+    start, end = max(
+        _innermost(loops), key=lambda loop: sum(work[loop[0] : loop[1]]), default=(0, 0)
+    )
     inside = sum(work[start:end])
     if not inside:
         return len(once)
@@ -55,7 +61,11 @@ def _parsed(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def _innermost(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [one for one in loops if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in loops)]
+    return [
+        one
+        for one in loops
+        if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in loops)
+    ]
 
 
 _KINDS: dict[str, Unit] = {

@@ -1,4 +1,6 @@
-"""How many blocks of an entry a multiprocessor runs at once: plain arithmetic on NVIDIA's published limits."""
+"""How many blocks of an entry a multiprocessor runs at once: plain arithmetic on NVIDIA's published
+limits.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ def limits_of(capability: tuple[int, int]) -> Limits:
     if not fits:
         known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
         raise KernelError(
-            f"Nothing is known of multiprocessors of compute capability {capability[0]}.{capability[1]}; of {known} it is."
+            "Nothing is known of multiprocessors of compute capability "
+            f"{capability[0]}.{capability[1]}; of {known} it is."
         )
     return LIMITS[max(fits)]
 
@@ -47,8 +50,14 @@ def blocks_at_once(launch: Launch, registers: int, limits: Limits) -> int:
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     warps = up(-(-threads // 32), _WARPS_AT_ONCE)
     shared = launch.shared_bytes + RESERVED_BYTES
-    by_registers = REGISTERS // (warps * up(registers * 32, _REGISTERS_AT_ONCE)) if registers else limits.blocks
-    return min(limits.blocks, limits.threads // threads, limits.shared_bytes // shared, by_registers)
+    by_registers = (
+        REGISTERS // (warps * up(registers * 32, _REGISTERS_AT_ONCE))
+        if registers
+        else limits.blocks
+    )
+    return min(
+        limits.blocks, limits.threads // threads, limits.shared_bytes // shared, by_registers
+    )
 
 
 def up(number: int, step: int) -> int:

@@ -27,7 +27,11 @@ class Search(Record):
     @property
     def ranked(self) -> tuple[Attempt, ...]:
         """Those that were measured, the fastest first."""
-        return tuple(sorted((one for one in self.attempts if one.ms is not None), key=lambda one: one.ms or 0.0))
+        return tuple(
+            sorted(
+                (one for one in self.attempts if one.ms is not None), key=lambda one: one.ms or 0.0
+            )
+        )
 
     @property
     def best(self) -> Attempt | None:
@@ -49,8 +53,15 @@ class Winner(Record):
 
     def __str__(self) -> str:
         tried = len(self.search.attempts)
-        gain = f"{self.default_ms / self.ms:.2f} times as fast as the default" if self.ms < self.default_ms else "the default"
-        return f"{said(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, then {self.search.ended_by}"
+        gain = (
+            f"{self.default_ms / self.ms:.2f} times as fast as the default"
+            if self.ms < self.default_ms
+            else "the default"
+        )
+        return (
+            f"{said(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, then "
+            f"{self.search.ended_by}"
+        )
 
 
 def said(tile: dict[str, int]) -> str:

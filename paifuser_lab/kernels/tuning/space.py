@@ -1,4 +1,6 @@
-"""Tiles as points that a search can walk between: drawn by chance, changed in one number, mixed of two."""
+"""Tiles as points that a search can walk between: drawn by chance, changed in one number, mixed of
+two.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class Space:
         return None
 
     def mutated(self, cut: Cut, chance: random.Random) -> Cut:
-        """The same but for one number: the next larger or smaller one, or any; it may be unsound."""
+        """The same but for one number: the next larger or smaller one, or any; it may be
+        unsound.
+        """
         index = chance.randrange(len(cut))
         numbers = self.choices[index]
         if chance.random() < 0.5:

@@ -1,4 +1,6 @@
-"""Tiles that were measured to be best, a JSON file for each device: those shipped, and over them those of the user's own cache."""
+"""Tiles that were measured to be best, a JSON file for each device: those shipped, and over them
+those of the user's own cache.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LIMIT_BYTES = 4 << 20
 
 
 class Best(BaseModel):
-    """The best tile of a problem, its time and the default's in the same rounds, and what it was measured with."""
+    """The best tile of a problem, its time and the default's in the same rounds, and what it was
+    measured with.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     tile: dict[str, int]
@@ -59,7 +63,10 @@ def _places(device: str) -> Iterator[Path]:
     try:
         yield _own(device)
     except OSError as error:
-        warnings.warn(f"The cache of measured tiles cannot be used: {error.strerror or first_line(error)}.", stacklevel=2)
+        warnings.warn(
+            f"The cache of measured tiles cannot be used: {error.strerror or first_line(error)}.",
+            stacklevel=2,
+        )
 
 
 def _own(device: str) -> Path:
@@ -72,7 +79,9 @@ def _stem(device: str) -> str:
 
 
 def _read(path: Path, device: str) -> Measured:
-    """A file's content; nothing, and a word, where it is damaged, of another format or of another device."""
+    """A file's content; nothing, and a word, where it is damaged, of another format or of another
+    device.
+    """
     nothing = Measured(device=device)
     if not path.exists():
         return nothing
@@ -87,12 +96,17 @@ def _read(path: Path, device: str) -> Measured:
     if not reason:
         return found
     warnings.warn(
-        f"Measured tiles are ignored, {path.name} is not one of ours ({reason}); tune again, or delete it.", stacklevel=2
+        f"Measured tiles are ignored, {path.name} is not one of ours ({reason}); tune again, or "
+        "delete it.",
+        stacklevel=2,
     )
     return nothing
 
 
 def _over(below: Measured, above: Measured) -> Measured:
     names = below.kernels.keys() | above.kernels.keys()
-    kernels = {name: {**below.kernels.get(name, {}), **above.kernels.get(name, {})} for name in sorted(names)}
+    kernels = {
+        name: {**below.kernels.get(name, {}), **above.kernels.get(name, {})}
+        for name in sorted(names)
+    }
     return below.model_copy(update={"kernels": kernels})

@@ -1,4 +1,5 @@
-"""One notebook run with every combination of many values, each in a process of its own; what is complete is not run again.
+"""One notebook run with every combination of many values, each in a process of its own; what is
+complete is not run again.
 
 grid.py      which runs there are, known before the first begins
 running.py   the processes, a few at a time, ended in order when somebody stops them

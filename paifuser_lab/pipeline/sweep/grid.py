@@ -1,4 +1,6 @@
-"""Which runs a sweep has: the product of the values of each parameter, checked against what the notebook declares."""
+"""Which runs a sweep has: the product of the values of each parameter, checked against what the
+notebook declares.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,20 @@ def values_of(texts: Sequence[str]) -> dict[str, list[Value]]:
 
 
 def _values_of(text: str) -> tuple[str, list[Value]]:
-    """`ratio=0.3,0.5` or `seed=0..4` as a name and its values; words with commas stand in quotes."""
+    """`ratio=0.3,0.5` or `seed=0..4` as a name and its values; words with commas stand in
+    quotes.
+    """
     name, sign, listed = text.partition("=")
     if not sign or not name.strip() or not listed.strip():
-        raise PaifuserError(f"{text!r} gives no values to a parameter; write name=value,value or name=low..high.")
+        raise PaifuserError(
+            f"{text!r} gives no values to a parameter; write name=value,value or name=low..high."
+        )
     try:
         values, _ = parse(f"[{listed}]")
     except RecipeError as error:
         raise PaifuserError(
-            f"The values of '{name}' cannot be read; put words with commas or brackets in quotes: {listed}"
+            f"The values of '{name}' cannot be read; put words with commas or brackets in quotes: "
+            f"{listed}"
         ) from error
     found: list[Value] = []
     for value in values:
@@ -63,21 +70,30 @@ def _range(name: str, value: Value) -> list[Value]:
         return [value]
     low, high = int(match[1]), int(match[2])
     if not low <= high < low + MOST_RUNS:
-        raise PaifuserError(f"'{name}' runs from {low} to {high}; a range rises, by fewer than {MOST_RUNS:,} steps.")
+        raise PaifuserError(
+            f"'{name}' runs from {low} to {high}; a range rises, by fewer than {MOST_RUNS:,} steps."
+        )
     return list(range(low, high + 1))
 
 
 def runs_of(notebook: Path, values: Mapping[str, Sequence[Value]]) -> list[Run]:
-    """Every combination; a parameter that the notebook lacks, or a word where it has a number, is refused."""
+    """Every combination; a parameter that the notebook lacks, or a word where it has a number, is
+    refused.
+    """
     if "out" in values:
         raise PaifuserError("The sweep itself chooses each run's 'out'; leave it out.")
     if empty := [name for name, listed in values.items() if not listed]:
         raise PaifuserError(f"'{empty[0]}' is given no value.")
     check_parameters(notebook, values)
-    fitting = {name: [_fitting(notebook, name, value) for value in listed] for name, listed in values.items()}
+    fitting = {
+        name: [_fitting(notebook, name, value) for value in listed]
+        for name, listed in values.items()
+    }
     runs = [dict(zip(fitting, chosen, strict=True)) for chosen in product(*fitting.values())]
     if len(runs) > MOST_RUNS:
-        raise PaifuserError(f"These are {len(runs):,} runs, past the limit of {MOST_RUNS:,}; give fewer values.")
+        raise PaifuserError(
+            f"These are {len(runs):,} runs, past the limit of {MOST_RUNS:,}; give fewer values."
+        )
     named = {_name(one): Run(_name(one), one) for one in runs}
     return list(named.values())
 
@@ -87,12 +103,20 @@ def _fitting(notebook: Path, name: str, value: Value) -> Value:
     default = _literal(declared(notebook)[name]["default"])
     if isinstance(default, str):
         return value if isinstance(value, str) else str(value)
-    if isinstance(default, bool) != isinstance(value, bool) and default is not None and value is not None:
-        raise PaifuserError(f"{notebook.name} has {name} = {default!r}; {value!r} is {_kind(value)}.")
+    if (
+        isinstance(default, bool) != isinstance(value, bool)
+        and default is not None
+        and value is not None
+    ):
+        raise PaifuserError(
+            f"{notebook.name} has {name} = {default!r}; {value!r} is {_kind(value)}."
+        )
     if isinstance(default, int | float) and isinstance(value, str):
         raise PaifuserError(f"{notebook.name} has {name} = {default!r}; {value!r} is no number.")
     if type(default) is int and isinstance(value, float):
-        raise PaifuserError(f"{notebook.name} has {name} = {default!r}; {value!r} is no whole number.")
+        raise PaifuserError(
+            f"{notebook.name} has {name} = {default!r}; {value!r} is no whole number."
+        )
     return value
 
 
@@ -108,7 +132,9 @@ def _literal(text: str) -> object:
 
 
 def _name(parameters: Mapping[str, Value]) -> str:
-    """A folder's name that tells the values; what a file system would not take, or is long, is told by a hash."""
+    """A folder's name that tells the values; what a file system would not take, or is long, is told
+    by a hash.
+    """
     told = ",".join(f"{name}={value}" for name, value in parameters.items()) or "as it is"
     plain = re.sub(r"[^\w.,=+ -]", "_", told)
     if plain == told and len(told) <= LONGEST_NAME:

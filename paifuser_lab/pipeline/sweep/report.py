@@ -12,11 +12,21 @@ from ...records import Comparison, Measurement, Record, SweepRun
 from ..notebook import MARK
 from .grid import Run
 
-FIGURES = ("latency_ms", "speedup", "parameters", "size_bytes", "flops", "peak_bytes", "relative_error")
+FIGURES = (
+    "latency_ms",
+    "speedup",
+    "parameters",
+    "size_bytes",
+    "flops",
+    "peak_bytes",
+    "relative_error",
+)
 
 
 def reported(run: Run, folder: Path) -> SweepRun:
-    """The run with its figures: of a comparison the last row, of a record of one model all, of other JSON the numbers at its top."""
+    """The run with its figures: of a comparison the last row, of a record of one model all, of
+    other JSON the numbers at its top.
+    """
     path = folder / MARK
     made = SweepRun(name=run.name, parameters=run.parameters)
     if not path.is_file():
@@ -35,7 +45,9 @@ def _figures(path: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise FileError(f"its {path.name} holds no figures by name")
     if "record" not in content:
-        return {"figures": {name: float(value) for name, value in content.items() if _is_number(value)}}
+        return {
+            "figures": {name: float(value) for name, value in content.items() if _is_number(value)}
+        }
     record = Record.load(path)
     if isinstance(record, Comparison) and record.rows:
         return _of_model(record.rows[-1], record.metric_name or "metric")
@@ -47,7 +59,10 @@ def _figures(path: Path) -> dict[str, object]:
 def _of_model(row: Measurement, metric_name: str) -> dict[str, object]:
     found = {metric_name: row.metric} | {name: getattr(row, name) for name in FIGURES}
     note = row.failure or (f"refused: {row.refused}" if row.refused else "")
-    return {"figures": {name: float(value) for name, value in found.items() if _is_number(value)}, "note": note}
+    return {
+        "figures": {name: float(value) for name, value in found.items() if _is_number(value)},
+        "note": note,
+    }
 
 
 def _is_number(value: object) -> bool:

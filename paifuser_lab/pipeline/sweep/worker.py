@@ -1,4 +1,6 @@
-"""What a process of a sweep does: one run, told on its standard input, its failure told on its standard error."""
+"""What a process of a sweep does: one run, told on its standard input, its failure told on its
+standard error.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def main() -> int:
     """Run the notebook that is asked for."""
     asked = json.load(sys.stdin)
     try:
-        run_notebook(Path(asked["notebook"]), asked["out"], asked["parameters"], replace=asked["replace"])
+        run_notebook(
+            Path(asked["notebook"]), asked["out"], asked["parameters"], replace=asked["replace"]
+        )
     except PaifuserError as error:
         sys.stderr.write(f"{first_line(error)}\n")
         return FAILED

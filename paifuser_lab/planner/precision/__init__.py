@@ -1,8 +1,9 @@
 """A number format for each layer, within a budget of time, bytes or loss.
 
-allocation = plan_precision(work, latency_ms=3.0)       # the least predicted loss within 3 ms, and the whole frontier
-variant = lab.apply(work, recipe_of(allocation))        # the chosen point; recipe_of(allocation, 4) another
-achieved(work, allocation)                              # what points of the frontier really do, beside what was predicted
+allocation = plan_precision(work, latency_ms=3.0)       # the least predicted loss within 3 ms, and
+the whole frontier variant = lab.apply(work, recipe_of(allocation))        # the chosen point;
+recipe_of(allocation, 4) another achieved(work, allocation)                              # what
+points of the frontier really do, beside what was predicted
 
     places.py     the layers that can be chosen, and what they are given
     latency.py    each of them alone in each format, timed in turn and kept

@@ -1,7 +1,9 @@
-"""What each layer costs in each format: the loss that its sensitivity predicts, the time and the bytes that were measured.
+"""What each layer costs in each format: the loss that its sensitivity predicts, the time and the
+bytes that were measured.
 
-Everything between the layers is in one float format, fp32 or one that was asked for; each of these is a program of its own. Times and
-bytes count from the model as it is in that format, whole: what a layer adds is what it takes beyond what it took there.
+Everything between the layers is in one float format, fp32 or one that was asked for; each of these
+is a program of its own. Times and bytes count from the model as it is in that format, whole: what a
+layer adds is what it takes beyond what it took there.
 """
 
 from __future__ import annotations
@@ -29,8 +31,13 @@ from .whole_model import Wholes, wholes
 
 WHOLE_SECONDS = 0.25  # of the seconds for timing, for whole models
 BATCHES = 8  # that tell what the whole model loses in a format
-STOPPED = "the planning was stopped before all layers were timed; what was timed undisturbed is kept for the next plan."
-DISTURBED = 1.5  # layers that take so many times the whole were waiting for a neighbour: they are tried with fewer threads
+STOPPED = (
+    "the planning was stopped before all layers were timed; what was timed undisturbed is kept for "
+    "the next plan."
+)
+# layers that take so many times the whole were waiting for a neighbour: they are tried with fewer
+# threads
+DISTURBED = 1.5
 
 
 @dataclass(frozen=True)
@@ -54,34 +61,48 @@ class Survey:
     notes: tuple[str, ...]
 
 
-def check_known(work: Workload, found: Sensitivity, layers: Iterable[str], formats: Iterable[str]) -> None:
+def check_known(
+    work: Workload, found: Sensitivity, layers: Iterable[str], formats: Iterable[str]
+) -> None:
     """A sensitivity has to know every layer and every format that is to be chosen."""
     known = {row.layer for row in found.rows}
     for layer in layers:
         if layer not in known:
             raise WorkloadError(
-                f"the sensitivity of {found.workload} does not know layer '{layer}' of {work.name}; "
+                f"the sensitivity of {found.workload} does not know layer '{layer}' of "
+                f"{work.name}; "
                 "judge all layers, lab.sensitivity(work), or leave sensitivity out."
             )
     for name in formats:
         if name != "fp32" and name not in found.formats:
             raise WorkloadError(
-                f"the sensitivity was not asked about {name} (it knows {', '.join(found.formats)}); "
-                f"go on with it: lab.sensitivity(work, formats=[…, '{name}'], resume=it), or leave {name} out of formats."
+                f"the sensitivity was not asked about {name} (it knows "
+                f"{', '.join(found.formats)}); "
+                f"go on with it: lab.sensitivity(work, formats=[…, '{name}'], resume=it), or leave "
+                f"{name} out of formats."
             )
 
 
 def survey(
-    work: Workload, judge: Callable[[], Sensitivity], formats: tuple[str, ...], seconds: float, should_stop: Stop
+    work: Workload,
+    judge: Callable[[], Sensitivity],
+    formats: tuple[str, ...],
+    seconds: float,
+    should_stop: Stop,
 ) -> tuple[Survey, Sensitivity]:
-    """Look at the model, have it judged, and time its layers and the whole; an error where it is stopped before there is enough."""
+    """Look at the model, have it judged, and time its layers and the whole; an error where it is
+    stopped before there is enough.
+    """
     graph = graph_of(work)
     found = places(work, graph)
     sensitivity = judge()
     check_known(work, sensitivity, [place.layer for place in found], formats)
     arounds = ("fp32", *(name for name in formats if name in FLOATS and name != "fp32"))
     choices = {
-        around: {place.layer: _possible(work, graph, sensitivity, place, formats, around) for place in found}
+        around: {
+            place.layer: _possible(work, graph, sensitivity, place, formats, around)
+            for place in found
+        }
         for around in arounds
     }
     whole = wholes(work, arounds, WHOLE_SECONDS * seconds)
@@ -111,7 +132,9 @@ def survey(
 
 
 def _with_loss(work: Workload, sensitivity: Sensitivity, whole: Cost, around: str) -> Cost:
-    """What the whole model loses in a format is measured; a layer that is in it costs nothing more, and one in fp32 saves nothing."""
+    """What the whole model loses in a format is measured; a layer that is in it costs nothing more,
+    and one in fp32 saves nothing.
+    """
     if around == "fp32":
         return whole
     model = apply(work, Recipe([{"precision": {"default": around}}])).module
@@ -130,9 +153,16 @@ def _lost(work: Workload, model: nn.Module, sensitivity: Sensitivity) -> float:
 
 
 def _possible(
-    work: Workload, graph: Graph, found: Sensitivity, place: Place, formats: tuple[str, ...], around: str
+    work: Workload,
+    graph: Graph,
+    found: Sensitivity,
+    place: Place,
+    formats: tuple[str, ...],
+    around: str,
 ) -> tuple[str, ...]:
-    """The formats that a layer can have and whose loss is known; the format around it where it can have no other."""
+    """The formats that a layer can have and whose loss is known; the format around it where it can
+    have no other.
+    """
     able = [
         name
         for name in formats
@@ -145,11 +175,17 @@ def _possible(
 def _wanted(
     found: Iterable[Place], choices: Mapping[str, Mapping[str, tuple[str, ...]]]
 ) -> dict[str, tuple[Place, tuple[Wanted, ...]]]:
-    """What has to be timed of each kind of layer: its formats, and its being as all around it is, from which the times count."""
+    """What has to be timed of each kind of layer: its formats, and its being as all around it is,
+    from which the times count.
+    """
     wanted: dict[str, tuple[Place, tuple[Wanted, ...]]] = {}
     for place in found:
         _, every = wanted.get(place.likeness, (place, ()))
-        new = [(name, around) for around, chosen in choices.items() for name in (around, *chosen[place.layer])]
+        new = [
+            (name, around)
+            for around, chosen in choices.items()
+            for name in (around, *chosen[place.layer])
+        ]
         wanted[place.likeness] = place, tuple(dict.fromkeys((*every, *new)))
     return wanted
 
@@ -164,44 +200,71 @@ def _table(
 ) -> tuple[LatencyTable, list[str]]:
     """The layers' times with the number of threads that suits; kept only where they can be true."""
     for count in whole.counts:
-        table, notes = latency_table(work, _wanted(found, choices), count=count, seconds=seconds, should_stop=should_stop)
-        alone = sum(one.calls * row.ms for one in found if (row := table.find(one.likeness, "fp32", "fp32")) is not None)
+        table, notes = latency_table(
+            work, _wanted(found, choices), count=count, seconds=seconds, should_stop=should_stop
+        )
+        alone = sum(
+            one.calls * row.ms
+            for one in found
+            if (row := table.find(one.likeness, "fp32", "fp32")) is not None
+        )
         excess = alone / whole.costs[count]["fp32"].latency_ms
         if excess < DISTURBED:
             keep(table)
             return table, notes
     disturbed = (
-        f"the layers alone took {excess:.1f} times what the whole model takes: the machine was busy, and the latencies are rough"
+        f"the layers alone took {excess:.1f} times what the whole model takes: the machine was "
+        "busy, and the latencies are rough"
     )
     return table, [*notes, disturbed]
 
 
 def _others(work: Workload, graph: Graph, found: Iterable[Place]) -> tuple[str, ...]:
     known = {place.layer for place in found}
-    every = [name for name, module in work.model.named_modules() if channel_of(module) is not None and graph.entries[name]]
+    every = [
+        name
+        for name, module in work.model.named_modules()
+        if channel_of(module) is not None and graph.entries[name]
+    ]
     return tuple(name for name in every if name not in known)
 
 
 def _terrain(
-    found: list[Place], chosen: Mapping[str, tuple[str, ...]], fixed: tuple[str, ...], sensitivity: Sensitivity,
-    table: LatencyTable, whole: Cost, pairs: list[Handing], around: str,
-) -> Terrain | None:  # fmt: skip
+    found: list[Place],
+    chosen: Mapping[str, tuple[str, ...]],
+    fixed: tuple[str, ...],
+    sensitivity: Sensitivity,
+    table: LatencyTable,
+    whole: Cost,
+    pairs: list[Handing],
+    around: str,
+) -> Terrain | None:
     """The program with one format around the layers; None where a layer could not be run in it."""
     options: list[dict[str, Cost]] = []
     for place in found:
-        costs = {name: _cost(place, name, around, sensitivity, table) for name in chosen[place.layer]}
+        costs = {
+            name: _cost(place, name, around, sensitivity, table) for name in chosen[place.layer]
+        }
         options.append({name: cost for name, cost in costs.items() if cost is not None})
         if not options[-1]:
             return None
-    errors = [{name: _error(sensitivity, place.layer, name) for name in one} for place, one in zip(found, options, strict=True)]
+    errors = [
+        {name: _error(sensitivity, place.layer, name) for name in one}
+        for place, one in zip(found, options, strict=True)
+    ]
     savings = _savings(found, options, pairs, table)
     layers = tuple(place.layer for place in found)
     return Terrain(around, layers, fixed, Program(options, savings, whole), tuple(errors))
 
 
-def _cost(place: Place, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable) -> Cost | None:
+def _cost(
+    place: Place, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable
+) -> Cost | None:
     """What a layer in a format takes beyond what it took as all around it."""
-    here, plain = table.find(place.likeness, name, around), table.find(place.likeness, around, around)
+    here, plain = (
+        table.find(place.likeness, name, around),
+        table.find(place.likeness, around, around),
+    )
     loss = 0.0 if name == around else _loss(sensitivity, place.layer, name)
     if here is None or plain is None or loss is None:
         return None
@@ -211,8 +274,9 @@ def _cost(place: Place, name: str, around: str, sensitivity: Sensitivity, table:
 def _loss(sensitivity: Sensitivity, layer: str, name: str) -> float | None:
     """What a layer in a format is predicted to lose; None where that is not known.
 
-    What is predicted below its standard error, or below zero, counts as that error: of many uncertain estimates the program would
-    pick those that chance made small, and lose in practice a hundred times what it added up.
+    What is predicted below its standard error, or below zero, counts as that error: of many
+    uncertain estimates the program would pick those that chance made small, and lose in practice a
+    hundred times what it added up.
     """
     if name == "fp32":
         return 0.0
@@ -225,8 +289,12 @@ def _error(sensitivity: Sensitivity, layer: str, name: str) -> float:
     return (estimate.error or 0.0) if estimate is not None else 0.0
 
 
-def _savings(found: list[Place], options: list[dict[str, Cost]], pairs: list[Handing], table: LatencyTable) -> tuple[Saving, ...]:
-    """Two int8 layers in a row spare the second its conversion; whoever else reads what is between has to convert it back."""
+def _savings(
+    found: list[Place], options: list[dict[str, Cost]], pairs: list[Handing], table: LatencyTable
+) -> tuple[Saving, ...]:
+    """Two int8 layers in a row spare the second its conversion; whoever else reads what is between
+    has to convert it back.
+    """
     index = {place.layer: number for number, place in enumerate(found)}
     savings: list[Saving] = []
     for pair in pairs:

@@ -1,4 +1,6 @@
-"""Points on the way from the quickest (or smallest) choice to the one that loses least, none of them worse in both than another."""
+"""Points on the way from the quickest (or smallest) choice to the one that loses least, none of
+them worse in both than another.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,15 @@ class Choice:
         return self.solution.cost
 
 
-def best_choice(terrains: Iterable[Terrain], order: Sequence[str], limits: Mapping[str, float]) -> Choice | None:
+def best_choice(
+    terrains: Iterable[Terrain], order: Sequence[str], limits: Mapping[str, float]
+) -> Choice | None:
     """The best whatever is around the layers; None where nothing is within the limits."""
-    found = [Choice(one, solution) for one in terrains if (solution := solve_in_order(one.program, order, limits)) is not None]
+    found = [
+        Choice(one, solution)
+        for one in terrains
+        if (solution := solve_in_order(one.program, order, limits)) is not None
+    ]
     return min(found, key=lambda one: [getattr(one.cost, name) for name in order], default=None)
 
 
@@ -52,7 +60,9 @@ def uniform_choices(terrains: Sequence[Terrain], formats: Iterable[str]) -> dict
 def _all_in(terrain: Terrain, name: str) -> tuple[str, ...] | None:
     """The format for all, or what is around a layer that cannot have it."""
     chosen = [name if name in options else terrain.around for options in terrain.program.options]
-    is_possible = all(one in options for one, options in zip(chosen, terrain.program.options, strict=True))
+    is_possible = all(
+        one in options for one, options in zip(chosen, terrain.program.options, strict=True)
+    )
     return tuple(chosen) if is_possible and name in chosen else None
 
 
@@ -64,7 +74,9 @@ def frontier(
     seconds: float,
     should_stop: Stop = lambda: False,
 ) -> tuple[list[Choice], bool]:
-    """The best for each of a row of budgets, and what else is known, without what another beats; whether there was time for all."""
+    """The best for each of a row of budgets, and what else is known, without what another beats;
+    whether there was time for all.
+    """
     until = time.perf_counter() + seconds
     ends = [best_choice(terrains, order, limits) for order in ((axis, "loss"), ("loss", axis))]
     low, high = (getattr(one.cost, axis) for one in ends if one is not None)
@@ -90,7 +102,9 @@ def unbeaten(found: Iterable[Choice], axis: str) -> list[Choice]:
 def point_of(choice: Choice, name: str) -> AllocationPoint:
     """A choice as a record keeps it."""
     terrain, solution = choice.terrain, choice.solution
-    formats = dict(zip(terrain.layers, solution.formats, strict=True)) | dict.fromkeys(terrain.fixed, terrain.around)
+    formats = dict(zip(terrain.layers, solution.formats, strict=True)) | dict.fromkeys(
+        terrain.fixed, terrain.around
+    )
     errors = (known[chosen] for known, chosen in zip(terrain.errors, solution.formats, strict=True))
     return AllocationPoint(
         name=name,

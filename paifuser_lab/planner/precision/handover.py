@@ -1,4 +1,6 @@
-"""Which int8 layers could hand their answer on to which: what the program saves by having both in int8."""
+"""Which int8 layers could hand their answer on to which: what the program saves by having both in
+int8.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ALIKE = Range(-1.0, 1.0)
 
 @dataclass(frozen=True)
 class Handing:
-    """One layer's answer that another reads, each of them called once; and how often others would have to convert it back."""
+    """One layer's answer that another reads, each of them called once; and how often others would
+    have to convert it back.
+    """
 
     giver: str
     taker: str
@@ -26,7 +30,9 @@ class Handing:
 
 
 def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
-    """The pairs of neighbours among layers that can be in int8, read from a run with their batch-norms folded."""
+    """The pairs of neighbours among layers that can be in int8, read from a run with their
+    batch-norms folded.
+    """
     names = set(layers)
     model = copied(work.model).eval()
     fold(model, [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in names])
@@ -40,7 +46,9 @@ def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
 
 
 def _readers(graph: Graph, giver: str, names: set[str]) -> tuple[list[str], int]:
-    """The layers that read an answer in int8, and how many other operators read it, which cannot."""
+    """The layers that read an answer in int8, and how many other operators read it, which
+    cannot.
+    """
     product = next(one for one in graph.of_layer(giver) if one.name in PRODUCTS)
     values, takers, others = {product.makes[0]}, list[str](), 0
     for one in graph.operations:

@@ -1,7 +1,8 @@
-"""What each layer takes alone in each format: as the precision step makes it, on what it is really given, formats in turn.
+"""What each layer takes alone in each format: as the precision step makes it, on what it is really
+given, formats in turn.
 
-The rows are kept in the cache folder, a file a machine, number of threads and torch: the next plan, also of another model with
-layers of the same kind, measures only what is new.
+The rows are kept in the cache folder, a file a machine, number of threads and torch: the next plan,
+also of another model with layers of the same kind, measures only what is new.
 """
 
 from __future__ import annotations
@@ -35,14 +36,24 @@ Stop = Callable[[], bool]
 
 
 def latency_table(
-    work: Workload, wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]], *, count: int, seconds: float, should_stop: Stop
+    work: Workload,
+    wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]],
+    *,
+    count: int,
+    seconds: float,
+    should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
-    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be made, in sentences.
+    """The rows of what is wanted by likeness, from the cache or measured now; and what could not be
+    made, in sentences.
 
     One that is stopped has the rows that were measured until then.
     """
     table, notes = kept_table(count), list[str]()
-    missing = {key: (place, new) for key, (place, every) in wanted.items() if (new := _missing(table, key, every))}
+    missing = {
+        key: (place, new)
+        for key, (place, every) in wanted.items()
+        if (new := _missing(table, key, every))
+    }
     rows: list[LayerLatency] = []
     conversions: list[ConversionLatency] = []
     with progress("timing layers", len(missing)) as shown, running(work.model), threads(count):
@@ -57,20 +68,32 @@ def latency_table(
 
 
 def kept_table(count: int) -> LatencyTable:
-    """What was measured here before with so many threads; an empty table where nothing was, or where the file is damaged."""
-    empty = LatencyTable(machine=hardware().label, threads=count, torch_version=str(torch.__version__))
+    """What was measured here before with so many threads; an empty table where nothing was, or
+    where the file is damaged.
+    """
+    empty = LatencyTable(
+        machine=hardware().label, threads=count, torch_version=str(torch.__version__)
+    )
     with suppress(FileError, OSError):
         kept = LatencyTable.load(_path(empty))
-        if (kept.machine, kept.threads, kept.torch_version) == (empty.machine, empty.threads, empty.torch_version):
+        if (kept.machine, kept.threads, kept.torch_version) == (
+            empty.machine,
+            empty.threads,
+            empty.torch_version,
+        ):
             return kept
     return empty
 
 
 def _missing(table: LatencyTable, likeness: str, every: Iterable[Wanted]) -> tuple[Wanted, ...]:
-    """All formats of a layer are timed in turn, so that one that is new has the others measured again."""
+    """All formats of a layer are timed in turn, so that one that is new has the others measured
+    again.
+    """
     every = tuple(every)
     has_all = all(table.find(likeness, *one) is not None for one in every)
-    needs_conversion = any(name == "int8" for name, _ in every) and table.conversion(likeness) is None
+    needs_conversion = (
+        any(name == "int8" for name, _ in every) and table.conversion(likeness) is None
+    )
     return () if has_all and not needs_conversion else every
 
 
@@ -83,17 +106,31 @@ def _timed(
         calls |= _conversions(place)
     taken = in_turn(calls, device, seconds)
     rows = [
-        LayerLatency(likeness=place.likeness, format=name, around=around, ms=taken[name, around], size_bytes=size)
+        LayerLatency(
+            likeness=place.likeness,
+            format=name,
+            around=around,
+            ms=taken[name, around],
+            size_bytes=size,
+        )
         for (name, around), (_, size) in made.items()
     ]
     converted = (
-        ConversionLatency(likeness=place.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]) if has_int8 else None
+        ConversionLatency(
+            likeness=place.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]
+        )
+        if has_int8
+        else None
     )
     return rows, [converted] if converted else [], notes
 
 
-def _made(place: Place, wanted: Iterable[Wanted]) -> tuple[dict[Wanted, tuple[Callable[[], Any], int]], list[str]]:
-    """The layer in each format, ready to be called, and its bytes; made by the very step that will change the model."""
+def _made(
+    place: Place, wanted: Iterable[Wanted]
+) -> tuple[dict[Wanted, tuple[Callable[[], Any], int]], list[str]]:
+    """The layer in each format, ready to be called, and its bytes; made by the very step that will
+    change the model.
+    """
     alone = Workload(place.alone(), place.given, name=place.layer)
     found, notes = {}, []
     for name, around in wanted:
@@ -110,12 +147,17 @@ def _made(place: Place, wanted: Iterable[Wanted]) -> tuple[dict[Wanted, tuple[Ca
             found[name, around] = call, weights_bytes(module)
         else:
             kind = str(dtype).removeprefix("torch.")
-            notes.append(f"layer '{place.layer}' and its like cannot be in {name} among {around}: they would hand on {kind}")
+            notes.append(
+                f"layer '{place.layer}' and its like cannot be in {name} among {around}: they "
+                f"would hand on {kind}"
+            )
     return found, notes
 
 
 def _call(parts: list[Any], given: torch.Tensor) -> Callable[[], Any]:
-    """The parts one after the other: what is around them is in its format already, and has no door of its own."""
+    """The parts one after the other: what is around them is in its format already, and has no door
+    of its own.
+    """
 
     def call() -> Any:
         values = given
@@ -127,7 +169,9 @@ def _call(parts: list[Any], given: torch.Tensor) -> Callable[[], Any]:
 
 
 def _recipe(name: str, around: str) -> Recipe:
-    options: dict[str, Any] = {"default": around} | ({"layers": {LAYER: name}} if name != around else {})
+    options: dict[str, Any] = {"default": around} | (
+        {"layers": {LAYER: name}} if name != around else {}
+    )
     return Recipe([{"precision": options}])
 
 
@@ -135,7 +179,10 @@ def _conversions(place: Place) -> dict[str, Callable[[], Any]]:
     low, high = place.given.aminmax()
     span = Range(float(low), float(high))
     steps = to_steps(place.given, span)
-    return {"to int8": lambda: to_steps(place.given, span), "back": lambda: from_steps(steps, span, place.given.dtype)}
+    return {
+        "to int8": lambda: to_steps(place.given, span),
+        "back": lambda: from_steps(steps, span, place.given.dtype),
+    }
 
 
 def keep(table: LatencyTable) -> None:

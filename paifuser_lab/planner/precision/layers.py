@@ -1,4 +1,6 @@
-"""The layers whose format can be chosen: each with the batch-norm that int8 folds into it, and with what it is really given."""
+"""The layers whose format can be chosen: each with the batch-norm that int8 folds into it, and with
+what it is really given.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ LAYER, NORM = "layer", "norm"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer stands: the layer, the batch-norm behind it, and what it is given at its first call."""
+    """Where a layer stands: the layer, the batch-norm behind it, and what it is given at its first
+    call.
+    """
 
     layer: str
     module: nn.Module
@@ -35,7 +39,9 @@ class Place:
     def alone(self) -> nn.Sequential:
         """A copy of the layer and its batch-norm, out of the model."""
         parts = {LAYER: self.module} | ({NORM: self.norm} if self.norm is not None else {})
-        return nn.Sequential(OrderedDict((name, copy.deepcopy(part)) for name, part in parts.items()))
+        return nn.Sequential(
+            OrderedDict((name, copy.deepcopy(part)) for name, part in parts.items())
+        )
 
 
 def graph_of(work: Workload) -> Graph:
@@ -44,14 +50,23 @@ def graph_of(work: Workload) -> Graph:
         weight = module._parameters.get("weight") if channel_of(module) is not None else None
         if weight is not None and weight.dtype != torch.float32:
             kind = str(weight.dtype).removeprefix("torch.")
-            raise WorkloadError(f"{describe(work.model, name)} is in {kind} already; formats are planned for a model in fp32.")
+            raise WorkloadError(
+                f"{describe(work.model, name)} is in {kind} already; formats are planned for a "
+                "model in fp32."
+            )
     return seen(work, work.model)
 
 
 def places(work: Workload, graph: Graph) -> list[Place]:
-    """Every layer that runs and has weights to round, in the model's order; of equal layers the inputs are kept once."""
+    """Every layer that runs and has weights to round, in the model's order; of equal layers the
+    inputs are kept once.
+    """
     norms = dict(plan_fold(work.model, graph).pairs)
-    layers = {name: part for name, part in work.model.named_modules() if channel_of(part) is not None and graph.entries[name]}
+    layers = {
+        name: part
+        for name, part in work.model.named_modules()
+        if channel_of(part) is not None and graph.entries[name]
+    }
     samples: dict[str, Tensor] = {}
     found: dict[str, Place] = {}
 
@@ -60,7 +75,10 @@ def places(work: Workload, graph: Graph) -> list[Place]:
             return
         values = (*args, *kwargs.values())
         if len(values) == 1 and isinstance(values[0], Tensor):
-            module, norm = layers[layer], work.model.get_submodule(norms[layer]) if layer in norms else None
+            module, norm = (
+                layers[layer],
+                work.model.get_submodule(norms[layer]) if layer in norms else None,
+            )
             likeness = _likeness(module, norm, values[0])
             given = samples.setdefault(likeness, values[0].detach().clone())
             found[layer] = Place(layer, module, norm, given, graph.entries[layer], likeness)
@@ -69,24 +87,44 @@ def places(work: Workload, graph: Graph) -> list[Place]:
     with running(work.model), watching(work.model, enter, lambda layer, output: None):
         inputs(work.model)
     if not found:
-        raise WorkloadError(f"{work.name} has no layer that runs and has weights to round; there is nothing to plan.")
+        raise WorkloadError(
+            f"{work.name} has no layer that runs and has weights to round; there is nothing to "
+            "plan."
+        )
     return [found[name] for name in layers if name in found]
 
 
 def why_fixed(work: Workload, graph: Graph, place: Place, name: str, around: str) -> str | None:
-    """Why a layer cannot have a format where everything around it is in `around`; None where it can."""
+    """Why a layer cannot have a format where everything around it is in `around`; None where it
+    can.
+    """
     if name == around:
         return None
-    chosen = {place.layer: "int8-weights" if name in FLOATS else name}  # a shared weight cannot be apart in a float either
+    chosen = {
+        place.layer: "int8-weights" if name in FLOATS else name
+    }  # a shared weight cannot be apart in a float either
     return reasons_against(work.model, graph, chosen).get(place.layer)
 
 
 def _likeness(module: nn.Module, norm: nn.Module | None, given: Tensor) -> str:
     kind = " → ".join(repr(part) for part in (module, norm) if part is not None)
     shape = "×".join(map(str, given.shape))
-    layout = "channels-last" if _is_channels_last(given) else "dense" if given.is_contiguous() else f"strides {given.stride()}"
-    return f"{kind} · {shape} {str(given.dtype).removeprefix('torch.')} {layout} on {given.device.type}"
+    layout = (
+        "channels-last"
+        if _is_channels_last(given)
+        else "dense"
+        if given.is_contiguous()
+        else f"strides {given.stride()}"
+    )
+    return (
+        f"{kind} · {shape} {str(given.dtype).removeprefix('torch.')} {layout} on "
+        f"{given.device.type}"
+    )
 
 
 def _is_channels_last(given: Tensor) -> bool:
-    return given.ndim == 4 and not given.is_contiguous() and given.is_contiguous(memory_format=torch.channels_last)
+    return (
+        given.ndim == 4
+        and not given.is_contiguous()
+        and given.is_contiguous(memory_format=torch.channels_last)
+    )

@@ -1,4 +1,6 @@
-"""How much a changed model loses, in the unit of a sensitivity: the rise of its loss on data, or the error of its output."""
+"""How much a changed model loses, in the unit of a sensitivity: the rise of its loss on data, or
+the error of its output.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Any, Any]]) ->
             inputs = Inputs.of(given).map(lambda tensor: tensor.to(work.device))
             wanted = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(work.device), target)
             examples = next((tensor.shape[0] for tensor in inputs.tensors if tensor.ndim), 1)
-            found.append((examples, float(torch.as_tensor(work.loss(inputs.clone()(model), wanted)))))
+            found.append(
+                (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), wanted))))
+            )
     return found
 
 
@@ -36,7 +40,9 @@ def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
     mean = float(numpy.average(rises, weights=weights))
     if len(rises) < 2:
         return mean, None
-    return mean, float(numpy.sqrt(numpy.average((rises - mean) ** 2, weights=weights) / (len(rises) - 1)))
+    return mean, float(
+        numpy.sqrt(numpy.average((rises - mean) ** 2, weights=weights) / (len(rises) - 1))
+    )
 
 
 def error_of_output(work: Workload, model: nn.Module) -> float:

@@ -1,7 +1,8 @@
-"""What points of a frontier really do: applied, timed in turn with the model as it is, and judged on data held out.
+"""What points of a frontier really do: applied, timed in turn with the model as it is, and judged
+on data held out.
 
-They are timed as their layers were, call by call in turn and with the plan's number of threads, so that prediction and proof are of
-one kind.
+They are timed as their layers were, call by call in turn and with the plan's number of threads, so
+that prediction and proof are of one kind.
 """
 
 from __future__ import annotations
@@ -37,14 +38,21 @@ def achieved(
     uniform: bool | Iterable[int] = True,
     seconds: float = 30.0,
 ) -> Allocation:
-    """Apply points of the frontier (six spread over it, and the chosen one, unless others are named) and measure what they do.
+    """Apply points of the frontier (six spread over it, and the chosen one, unless others are
+    named) and measure what they do.
 
-    The record that comes back holds it beside what was predicted, and how far the two agree; `uniform` measures those too, all or some.
+    The record that comes back holds it beside what was predicted, and how far the two agree;
+    `uniform` measures those too, all or some.
     """
     work = workload_of(work)
     if work.name != allocation.workload:
-        raise WorkloadError(f"the allocation was made for {allocation.workload}, and this is {work.name}; plan this one.")
-    asked = [allocation.points[place] for place in _places(allocation, points)] + _uniform(allocation, uniform)
+        raise WorkloadError(
+            f"the allocation was made for {allocation.workload}, and this is {work.name}; plan "
+            "this one."
+        )
+    asked = [allocation.points[place] for place in _places(allocation, points)] + _uniform(
+        allocation, uniform
+    )
     variants: dict[str, Variant] = {}
     with progress("applying points", len(asked)) as shown:
         for point in asked:
@@ -66,11 +74,15 @@ def _places(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
     count = len(allocation.points)
     if points is None:
         steps = max(1, min(POINTS, count) - 1)
-        return sorted({round(step * (count - 1) / steps) for step in range(steps + 1)} | {allocation.chosen})
+        return sorted(
+            {round(step * (count - 1) / steps) for step in range(steps + 1)} | {allocation.chosen}
+        )
     places = list(dict.fromkeys(points))
     for place in places:
         if not 0 <= place < count:
-            raise WorkloadError(f"the frontier has no point {place}; its points are 0 to {count - 1}.")
+            raise WorkloadError(
+                f"the frontier has no point {place}; its points are 0 to {count - 1}."
+            )
     return places
 
 
@@ -80,7 +92,9 @@ def _uniform(allocation: Allocation, asked: bool | Iterable[int]) -> list[Alloca
     places, count = list(asked), len(allocation.uniform)
     for place in places:
         if not 0 <= place < count:
-            raise WorkloadError(f"there is no uniform choice {place}; there are {count}, counted from 0.")
+            raise WorkloadError(
+                f"there is no uniform choice {place}; there are {count}, counted from 0."
+            )
     return [allocation.uniform[place] for place in places]
 
 
@@ -94,7 +108,9 @@ def _timed(work: Workload, variants: Mapping[str, Variant], seconds: float) -> d
     with ExitStack() as stack:
         for model in models.values():
             stack.enter_context(running(model))
-        return in_turn({name: _call(work, model) for name, model in models.items()}, work.device, seconds)
+        return in_turn(
+            {name: _call(work, model) for name, model in models.items()}, work.device, seconds
+        )
 
 
 def _call(work: Workload, model: nn.Module) -> Callable[[], Any]:
@@ -103,7 +119,10 @@ def _call(work: Workload, model: nn.Module) -> Callable[[], Any]:
 
 
 def _judged(
-    work: Workload, allocation: Allocation, variants: Mapping[str, Variant], timed: Mapping[str, float]
+    work: Workload,
+    allocation: Allocation,
+    variants: Mapping[str, Variant],
+    timed: Mapping[str, float],
 ) -> dict[str, Achieved]:
     """What each variant does, in the unit of the prediction."""
     by_loss = allocation.unit == "loss" and work.loss is not None and work.test is not None
@@ -112,7 +131,11 @@ def _judged(
     found: dict[str, Achieved] = {}
     with progress("judging points", len(variants)) as shown:
         for name, variant in variants.items():
-            loss, error = rise(before, losses(work, variant.module, data)) if before is not None else (None, None)
+            loss, error = (
+                rise(before, losses(work, variant.module, data))
+                if before is not None
+                else (None, None)
+            )
             if allocation.unit == "output error":
                 loss = error_of_output(work, variant.module)
             found[name] = Achieved(
@@ -130,20 +153,31 @@ def _judged(
 def _with_agreement(known: Allocation) -> Allocation:
     """How far predictions agree with what was achieved.
 
-    Latencies are compared as shares of the baseline's: a machine that is slower today is so for both.
+    Latencies are compared as shares of the baseline's: a machine that is slower today is so for
+    both.
     """
     done = [(point, point.achieved) for point in known.everything if point.achieved is not None]
-    times = [(point.latency_ms / known.baseline_ms, did.latency_ms / did.baseline_ms) for point, did in done]
+    times = [
+        (point.latency_ms / known.baseline_ms, did.latency_ms / did.baseline_ms)
+        for point, did in done
+    ]
     losses = [(point.loss, did.loss) for point, did in done if did.loss is not None]
     return known.model_copy(
-        update={"latency_agreement": agreement(times), "loss_agreement": agreement(losses) if losses else None}
+        update={
+            "latency_agreement": agreement(times),
+            "loss_agreement": agreement(losses) if losses else None,
+        }
     )
 
 
 def agreement(pairs: list[tuple[float, float]]) -> Agreement:
-    """Of pairs of a prediction and what came of it: the middle ratio, and whether their orders agree."""
+    """Of pairs of a prediction and what came of it: the middle ratio, and whether their orders
+    agree.
+    """
     ratios = [real / predicted for predicted, real in pairs if predicted > 0]
-    return Agreement(points=len(pairs), ratio=median(ratios) if ratios else None, rank=_rank_correlation(pairs))
+    return Agreement(
+        points=len(pairs), ratio=median(ratios) if ratios else None, rank=_rank_correlation(pairs)
+    )
 
 
 def _rank_correlation(pairs: list[tuple[float, float]]) -> float | None:

@@ -1,4 +1,6 @@
-"""Choose a number format for each layer within a budget: exactly, from measured times and predicted losses."""
+"""Choose a number format for each layer within a budget: exactly, from measured times and predicted
+losses.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from .latency import Stop
 from .program import is_within
 
 FORMATS = ("fp32", "bf16", "int8", "int4-weights")
-GUIDE = "quadratic-curvature"  # of the ways that were held against unseen data, the one whose order lasted best
+# of the ways that were held against unseen data, the one whose order lasted best
+GUIDE = "quadratic-curvature"
 JUDGING = 0.6  # of the seconds, for the sensitivity where none is given
 TIMING = 0.5  # of what is left
 FRONTIER = 0.25  # of the seconds
@@ -37,11 +40,13 @@ def plan_precision(
     seconds: float = 60.0,
     should_stop: Stop = lambda: False,
 ) -> Allocation:
-    """Choose each layer's number format: the least predicted loss within `latency_ms` and `size_bytes`.
+    """Choose each layer's number format: the least predicted loss within `latency_ms` and
+    `size_bytes`.
 
-    With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms` limits too. Without a `sensitivity`
-    the layers are judged first; `seconds` is for that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once
-    all layers are timed has the points that were found until then.
+    With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms`
+    limits too. Without a `sensitivity` the layers are judged first; `seconds` is for that and for
+    timing. `recipe_of(allocation)` is what to apply. One that is stopped once all layers are timed
+    has the points that were found until then.
     """
     work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
@@ -53,7 +58,11 @@ def plan_precision(
         if sensitivity is not None:
             return sensitivity
         return judged(
-            work, formats=[name for name in names if name != "fp32"], methods=(GUIDE,), seconds=share, should_stop=should_stop
+            work,
+            formats=[name for name in names if name != "fp32"],
+            methods=(GUIDE,),
+            seconds=share,
+            should_stop=should_stop,
         )
 
     found, known = survey(work, judge, names, TIMING * (seconds - share), should_stop)
@@ -62,7 +71,9 @@ def plan_precision(
     chosen, sentence = _chosen(found, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
-    points, is_whole = frontier(found.terrains, axis, beside, known_choices, FRONTIER * seconds, should_stop)
+    points, is_whole = frontier(
+        found.terrains, axis, beside, known_choices, FRONTIER * seconds, should_stop
+    )
     points = _with(points, chosen, axis)
     shown = tuple(point_of(one, f"point {place}") for place, one in enumerate(points, 1))
     return Allocation(
@@ -86,7 +97,9 @@ def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
     """The recipe of a point of the frontier; of the chosen one where none is named."""
     place = allocation.chosen if index is None else index
     if not 0 <= place < len(allocation.points):
-        raise WorkloadError(f"the frontier has no point {place}; its points are 0 to {len(allocation.points) - 1}.")
+        raise WorkloadError(
+            f"the frontier has no point {place}; its points are 0 to {len(allocation.points) - 1}."
+        )
     return recipe_of_point(allocation.points[place])
 
 
@@ -98,7 +111,10 @@ def recipe_of_point(point: AllocationPoint) -> Recipe:
 def _limits(**given: float | None) -> dict[str, float]:
     limits = {name: float(value) for name, value in given.items() if value is not None}
     if not limits:
-        raise WorkloadError("no budget was given; give latency_ms or size_bytes to lose little within it, or loss to be quick.")
+        raise WorkloadError(
+            "no budget was given; give latency_ms or size_bytes to lose little within it, or loss "
+            "to be quick."
+        )
     for name, value in limits.items():
         if not math.isfinite(value) or value < 0 or (value == 0 and name != "loss"):
             raise WorkloadError(f"{name}={value:g} is no budget; give a number above zero.")
@@ -109,16 +125,23 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
     names = (formats,) if isinstance(formats, str) else tuple(dict.fromkeys(formats))
     for name in names:
         if name not in NAMES:
-            raise WorkloadError(f"{name!r} is no number format that a layer can run in; there are {', '.join(NAMES)}.")
+            raise WorkloadError(
+                f"{name!r} is no number format that a layer can run in; there are "
+                f"{', '.join(NAMES)}."
+            )
     if not set(names) - {"fp32"}:
-        raise WorkloadError(f"there is nothing to choose from with formats={names!r}; name one beside fp32, such as 'int8'.")
+        raise WorkloadError(
+            f"there is nothing to choose from with formats={names!r}; name one beside fp32, such "
+            "as 'int8'."
+        )
     return names
 
 
 def _check_belongs(work: Workload, sensitivity: Sensitivity | None) -> None:
     if sensitivity is not None and sensitivity.weights_hash not in (None, weights_hash(work.model)):
         raise WorkloadError(
-            f"the sensitivity of {sensitivity.workload} was judged with other weights than {work.name} has; judge it anew, or leave it out."
+            f"the sensitivity of {sensitivity.workload} was judged with other weights than "
+            f"{work.name} has; judge it anew, or leave it out."
         )
 
 
@@ -138,7 +161,10 @@ def _beside(limits: Mapping[str, float], axis: str) -> dict[str, float]:
 
 
 def _chosen(
-    found: Survey, uniform: Mapping[str, Choice], order: tuple[str, ...], limits: Mapping[str, float]
+    found: Survey,
+    uniform: Mapping[str, Choice],
+    order: tuple[str, ...],
+    limits: Mapping[str, float],
 ) -> tuple[Choice, str]:
     """The best choice, and why; a uniform one where nothing is better, since it is simpler."""
     best = best_choice(found.terrains, order, limits)
@@ -149,10 +175,18 @@ def _chosen(
         if not is_within(one.cost, limits):
             continue
         if [getattr(one.cost, kind) for kind in order] <= least:
-            return one, f"all layers in {name} is the best by prediction; no mixture is better within the budget"
+            return (
+                one,
+                f"all layers in {name} is the best by prediction; no mixture is better within the "
+                "budget",
+            )
         beaten.append(name)
     proof = "the exact best" if best.solution.is_proven else "the best found in the time for it"
-    words = f"beside it all layers in {', '.join(beaten)}, which would be worse" if beaten else "no uniform format is within it"
+    words = (
+        f"beside it all layers in {', '.join(beaten)}, which would be worse"
+        if beaten
+        else "no uniform format is within it"
+    )
     return best, f"a mixture of formats is {proof} within the budget by prediction; {words}"
 
 
@@ -162,14 +196,23 @@ def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
         least = best_choice(found.terrains, (name,), {})
         if least is not None and not is_within(least.cost, {name: limit}):
             reachable = getattr(least.cost, name)
-            return f"{_spelled(name, limit)} cannot be kept: the smallest reachable is {_amount(name, reachable)}; ask for that or more."
+            return (
+                f"{_spelled(name, limit)} cannot be kept: the smallest reachable is "
+                f"{_amount(name, reachable)}; ask for that or more."
+            )
     first, *rest = limits
     least = best_choice(found.terrains, (first,), {name: limits[name] for name in rest})
     where = " and ".join(_spelled(name, limits[name]) for name in rest)
     if least is None:
-        return f"{_spelled(first, limits[first])}, {where} can each be kept, but not together; loosen one of them."
+        return (
+            f"{_spelled(first, limits[first])}, {where} can each be kept, but not together; loosen "
+            "one of them."
+        )
     reachable = _amount(first, getattr(least.cost, first))
-    return f"{_spelled(first, limits[first])} cannot be kept together with {where}: the smallest reachable is {reachable}."
+    return (
+        f"{_spelled(first, limits[first])} cannot be kept together with {where}: the smallest "
+        f"reachable is {reachable}."
+    )
 
 
 def _spelled(name: str, limit: float) -> str:
@@ -202,12 +245,26 @@ def _notes(
 ) -> list[str]:
     estimates = [known.predicted(row.layer, name) for row in known.rows for name in names]
     unsure = sum(one.value < (one.error or 0.0) for one in estimates if one is not None)
-    notes = [f"predicted losses below zero or their standard error count as that error: {unsure}"] if unsure else []
+    notes = (
+        [f"predicted losses below zero or their standard error count as that error: {unsure}"]
+        if unsure
+        else []
+    )
     if known.unit == "output error":
         notes.append("there is no loss: what is added up is the output's relative error")
     losses = [one.loss for one in points]
     if len(points) > 1 and max(losses) - min(losses) < max(one.loss_error for one in points):
-        notes.append("the losses along the frontier differ by less than they are uncertain; more batches would tell them apart")
+        notes.append(
+            "the losses along the frontier differ by less than they are uncertain; more batches "
+            "would tell them apart"
+        )
     if not chosen.solution.is_proven:
         notes.append("the program was stopped before its best was proven")
-    return notes if is_whole else [*notes, "the frontier has fewer points than asked: the time was over, or it was stopped"]
+    return (
+        notes
+        if is_whole
+        else [
+            *notes,
+            "the frontier has fewer points than asked: the time was over, or it was stopped",
+        ]
+    )

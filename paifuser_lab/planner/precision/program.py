@@ -1,7 +1,8 @@
 """Which format for which layer: an exact integer program. Stands on scipy's milp (HiGHS).
 
-A variable says that a layer has a format; one more for each pair of neighbours that saves a conversion is the product of two
-such, made linear. Pure numbers: what they mean is settled in costs.py.
+A variable says that a layer has a format; one more for each pair of neighbours that saves a
+conversion is the product of two such, made linear. Pure numbers: what they mean is settled in
+costs.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from ...errors import MeasureError
 
 SECONDS = 10.0  # for one program at most
 SLACK = 1e-9  # of the largest number of its kind: so much past a limit is the arithmetic's
-TIGHTER = 3e-6  # the solver keeps limits to a millionth; where that lets it past one, the limit is drawn in by so much
+# the solver keeps limits to a millionth; where that lets it past one, the limit is drawn in by so
+# much
+TIGHTER = 3e-6
 
 Vector = NDArray[numpy.float64]
 
@@ -42,7 +45,9 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The formats that each layer can have, with what each adds to a base; and what pairs of them save."""
+    """The formats that each layer can have, with what each adds to a base; and what pairs of them
+    save.
+    """
 
     options: Sequence[Mapping[str, Cost]]
     savings: Sequence[Saving] = ()
@@ -70,8 +75,12 @@ def solve(program: Program, minimise: str, limits: Mapping[str, float]) -> Solut
     return _Matrix(program).solve(minimise, limits)
 
 
-def solve_in_order(program: Program, minimise: Sequence[str], limits: Mapping[str, float]) -> Solution | None:
-    """The choice that costs least in the first regard, and among those equal in it least in the next."""
+def solve_in_order(
+    program: Program, minimise: Sequence[str], limits: Mapping[str, float]
+) -> Solution | None:
+    """The choice that costs least in the first regard, and among those equal in it least in the
+    next.
+    """
     matrix, best, bounds = _Matrix(program), None, dict(limits)
     for name in minimise:
         found = matrix.solve(name, bounds)
@@ -84,7 +93,10 @@ def solve_in_order(program: Program, minimise: Sequence[str], limits: Mapping[st
 
 def is_within(cost: Cost, limits: Mapping[str, float]) -> bool:
     """Whether a cost keeps the limits, up to the arithmetic's last digits."""
-    return all(getattr(cost, name) <= limit + SLACK * max(1e-6, abs(limit)) for name, limit in limits.items())
+    return all(
+        getattr(cost, name) <= limit + SLACK * max(1e-6, abs(limit))
+        for name, limit in limits.items()
+    )
 
 
 class _Matrix:
@@ -92,21 +104,28 @@ class _Matrix:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.choices = [(layer, name) for layer, options in enumerate(program.options) for name in options]
+        self.choices = [
+            (layer, name) for layer, options in enumerate(program.options) for name in options
+        ]
         self.place = {choice: index for index, choice in enumerate(self.choices)}
         self.savings = [
             one
             for one in program.savings
-            if (one.first, one.first_format) in self.place and (one.second, one.second_format) in self.place
+            if (one.first, one.first_format) in self.place
+            and (one.second, one.second_format) in self.place
         ]
         self.width = len(self.choices) + len(self.savings)
 
     def solve(self, minimise: str, limits: Mapping[str, float]) -> Solution | None:
-        """Ask the solver, and once more within tighter limits if it went past one by its own tolerance."""
+        """Ask the solver, and once more within tighter limits if it went past one by its own
+        tolerance.
+        """
         found = self._solve(minimise, limits)
         if found is None or is_within(found.cost, limits):
             return found
-        drawn_in = {name: limit - TIGHTER * self._scale(self._row(name)) for name, limit in limits.items()}
+        drawn_in = {
+            name: limit - TIGHTER * self._scale(self._row(name)) for name, limit in limits.items()
+        }
         return self._solve(minimise, drawn_in)
 
     def _solve(self, minimise: str, limits: Mapping[str, float]) -> Solution | None:
@@ -123,7 +142,9 @@ class _Matrix:
         if found.x is None:
             if found.status == 2:
                 return None
-            raise MeasureError(f"the program of {len(self.program.options)} layers was not solved: {found.message}")
+            raise MeasureError(
+                f"the program of {len(self.program.options)} layers was not solved: {found.message}"
+            )
         return self._read(found.x, is_proven=found.status == 0)
 
     def _read(self, values: Vector, *, is_proven: bool) -> Solution:
@@ -136,14 +157,18 @@ class _Matrix:
     def _row(self, name: str) -> Vector:
         """What each variable adds of one kind of cost."""
         row = numpy.zeros(self.width)
-        row[: len(self.choices)] = [getattr(self.program.options[layer][name_of], name) for layer, name_of in self.choices]
+        row[: len(self.choices)] = [
+            getattr(self.program.options[layer][name_of], name) for layer, name_of in self.choices
+        ]
         if name == "latency_ms":
             row[len(self.choices) :] = [-one.ms for one in self.savings]
         return row
 
     @staticmethod
     def _scale(row: Vector) -> float:
-        """Losses are near a millionth and bytes near a million; the solver's tolerances are for numbers near one."""
+        """Losses are near a millionth and bytes near a million; the solver's tolerances are for
+        numbers near one.
+        """
         return float(numpy.abs(row).max(initial=0.0)) or 1.0
 
     def _one_format_each(self) -> list[Any]:
@@ -164,7 +189,10 @@ class _Matrix:
         most = numpy.tile([0.0, 0.0, 1.0], len(self.savings))
         for index, one in enumerate(self.savings):
             product = len(self.choices) + index
-            first, second = self.place[one.first, one.first_format], self.place[one.second, one.second_format]
+            first, second = (
+                self.place[one.first, one.first_format],
+                self.place[one.second, one.second_format],
+            )
             rows[3 * index, [product, first]] = 1, -1
             rows[3 * index + 1, [product, second]] = 1, -1
             rows[3 * index + 2, [first, second, product]] = 1, 1, -1
@@ -177,7 +205,11 @@ class _Matrix:
         for name, limit in limits.items():
             row = self._row(name)
             scale = self._scale(row)
-            found.append(LinearConstraint(row / scale, -numpy.inf, (limit - getattr(self.program.base, name)) / scale))
+            found.append(
+                LinearConstraint(
+                    row / scale, -numpy.inf, (limit - getattr(self.program.base, name)) / scale
+                )
+            )
         return found
 
 

@@ -1,4 +1,6 @@
-"""A choice of formats as the shortest recipe: one format for most, and patterns for what differs."""
+"""A choice of formats as the shortest recipe: one format for most, and patterns for what
+differs.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ Steps = tuple[dict[str, Any], ...]
 
 
 def steps_of(formats: Mapping[str, str], around: str) -> Steps:
-    """The steps that give each layer its format, everything between them being in `around`; none where nothing changes.
+    """The steps that give each layer its format, everything between them being in `around`; none
+    where nothing changes.
 
     A default of whole numbers leaves what is between the layers alone, which is in fp32 then.
     """
-    defaults = [around] if around != "fp32" else ["fp32", *sorted({name for name in formats.values() if name not in FLOATS})]
+    defaults = (
+        [around]
+        if around != "fp32"
+        else ["fp32", *sorted({name for name in formats.values() if name not in FLOATS})]
+    )
     spelled = [_options(formats, default) for default in defaults]
     best = min(spelled, key=lambda options: (len(options.get("layers", {})), len(options)))
     return ({"precision": best},) if best else ()
@@ -39,7 +46,8 @@ def _patterns(formats: Mapping[str, str], default: str) -> dict[str, str]:
 def _family(layer: str, formats: Mapping[str, str]) -> str:
     """'layer4.*' for a layer whose whole family has its format.
 
-    Only for whole numbers: in a float format a pattern would take along what is between the layers, such as a batch-norm.
+    Only for whole numbers: in a float format a pattern would take along what is between the layers,
+    such as a batch-norm.
     """
     name, parts = formats[layer], layer.split(".")
     if name in FLOATS:

@@ -1,4 +1,6 @@
-"""The model as it is, whole, in each float format that can be around its layers: what the layers' times are counted from."""
+"""The model as it is, whole, in each float format that can be around its layers: what the layers'
+times are counted from.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from ...variant import apply
 from ...workload import Workload, running
 from .program import Cost
 
-WORTH = 1.5  # more threads are taken where they make the model so much quicker; a layer alone, they slow down sooner
+# more threads are taken where they make the model so much quicker; a layer alone, they slow down
+# sooner
+WORTH = 1.5
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,22 @@ class Wholes:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of threads to plan with: the fewest that are nearly as quick as any, then fewer still."""
+        """The numbers of threads to plan with: the fewest that are nearly as quick as any, then
+        fewer still.
+        """
         quickest = min(costs["fp32"].latency_ms for costs in self.costs.values())
-        best = min(count for count, costs in self.costs.items() if costs["fp32"].latency_ms <= WORTH * quickest)
+        best = min(
+            count
+            for count, costs in self.costs.items()
+            if costs["fp32"].latency_ms <= WORTH * quickest
+        )
         return tuple(sorted((count for count in self.costs if count <= best), reverse=True))
 
 
 def wholes(work: Workload, arounds: tuple[str, ...], seconds: float) -> Wholes:
-    """Time the model in each format, in turn; a format that it cannot be in as a whole is left out."""
+    """Time the model in each format, in turn; a format that it cannot be in as a whole is left
+    out.
+    """
     models, notes = {"fp32": work.model}, list[str]()
     for around in arounds:
         try:
@@ -43,12 +55,16 @@ def wholes(work: Workload, arounds: tuple[str, ...], seconds: float) -> Wholes:
         except StepError as error:
             notes.append(f"{around} between the layers was left out: {error}")
     inputs = work.inputs.clone()
-    calls: dict[str, Callable[[], Any]] = {name: lambda model=model: inputs(model) for name, model in models.items()}  # type: ignore[misc]
+    calls: dict[str, Callable[[], Any]] = {
+        name: lambda model=model: inputs(model) for name, model in models.items()
+    }  # type: ignore[misc]
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     found: dict[int, dict[str, Cost]] = {}
     with running(work.model):
         for count in counts:
             with threads(count):
                 taken = in_turn(calls, work.device, seconds / len(counts))
-            found[count] = {name: Cost(0.0, taken[name], weights_bytes(model)) for name, model in models.items()}
+            found[count] = {
+                name: Cost(0.0, taken[name], weights_bytes(model)) for name, model in models.items()
+            }
     return Wholes(found, tuple(notes))

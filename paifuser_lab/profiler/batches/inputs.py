@@ -16,12 +16,17 @@ def example_batch(work: Workload) -> int:
     """The batch of the example inputs: the first dimension of their first tensor."""
     sizes = [tensor.shape[0] for tensor in work.inputs.tensors if tensor.ndim]
     if not sizes:
-        raise MeasureError(f"{work.name} takes no tensor with a batch dimension, so there is no batch size to choose.")
+        raise MeasureError(
+            f"{work.name} takes no tensor with a batch dimension, so there is no batch size to "
+            "choose."
+        )
     return int(sizes[0])
 
 
 def repeated(inputs: Inputs, example: int, batch: int) -> Inputs:
-    """The example inputs over and over until the batch is full; tensors without the batch stay as they are."""
+    """The example inputs over and over until the batch is full; tensors without the batch stay as
+    they are.
+    """
 
     def repeat(tensor: Tensor) -> Tensor:
         if not _has_batch(tensor, example):
@@ -50,7 +55,9 @@ def tensor_bytes(inputs: Inputs) -> int:
 def leading_sizes(output: Any) -> tuple[int, ...]:
     """The first dimension of every tensor in an answer."""
     leaves = pytree.tree_leaves(output)
-    return tuple(int(leaf.shape[0]) if leaf.ndim else 0 for leaf in leaves if isinstance(leaf, Tensor))
+    return tuple(
+        int(leaf.shape[0]) if leaf.ndim else 0 for leaf in leaves if isinstance(leaf, Tensor)
+    )
 
 
 def _has_batch(tensor: Tensor, example: int) -> bool:

@@ -1,4 +1,6 @@
-"""How much memory a model may use: what was asked for, or a safe share of what is free. Stands on psutil and torch.cuda."""
+"""How much memory a model may use: what was asked for, or a safe share of what is free. Stands on
+psutil and torch.cuda.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from ...errors import MeasureError
 from ...machine.host import host_facts
 
 SAFE_SHARE = {"cpu": 0.6, "cuda": 0.8}  # of the free memory: a CPU's belongs to everybody
-MEMORY_WORDS = ("out of memory", "not enough memory", "can't allocate memory", "cannot allocate memory", "alloc_failed")
+MEMORY_WORDS = (
+    "out of memory",
+    "not enough memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "alloc_failed",
+)
 DECIMAL = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "k", "M", "G", "T"))}
 BINARY = {f"{prefix}iB": 1024**power for power, prefix in enumerate(("K", "M", "G", "T"), 1)}
 UNITS = {"": 1, **DECIMAL, **BINARY}
@@ -26,11 +34,18 @@ def bytes_of(size: int | str) -> int:
     match = SIZE.fullmatch(size) if isinstance(size, str) else None
     if isinstance(size, int) and not isinstance(size, bool):
         count = size
-    elif match and match[2].casefold() in units and math.isfinite(number := float(match[1]) * units[match[2].casefold()]):
+    elif (
+        match
+        and match[2].casefold() in units
+        and math.isfinite(number := float(match[1]) * units[match[2].casefold()])
+    ):
         count = int(number)
     else:
         known = ", ".join(name for name in UNITS if name)
-        raise MeasureError(f"A memory limit of {size!r} cannot be read; give bytes as an int, or a number and one of {known}.")
+        raise MeasureError(
+            f"A memory limit of {size!r} cannot be read; give bytes as an int, or a number and one "
+            f"of {known}."
+        )
     if count < 1:
         raise MeasureError(f"A memory limit of {size!r} holds nothing; give at least one byte.")
     return count
@@ -45,7 +60,9 @@ def is_out_of_memory(error: Exception) -> bool:
     """Whether this is how Python, torch or a library under it says that memory was too small."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(word in str(error).casefold() for word in MEMORY_WORDS)
+    return isinstance(error, RuntimeError) and any(
+        word in str(error).casefold() for word in MEMORY_WORDS
+    )
 
 
 def release(device: torch.device) -> None:
@@ -59,5 +76,7 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
-    granted = host_facts().memory_bytes - psutil.Process().memory_info().rss  # psutil sees the machine, not the container
+    granted = (
+        host_facts().memory_bytes - psutil.Process().memory_info().rss
+    )  # psutil sees the machine, not the container
     return max(0, min(psutil.virtual_memory().available, granted))

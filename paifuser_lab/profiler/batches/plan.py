@@ -1,4 +1,6 @@
-"""Which batch sizes to try, and which of them is worth running: arithmetic on what was measured. Nothing runs here."""
+"""Which batch sizes to try, and which of them is worth running: arithmetic on what was measured.
+Nothing runs here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def knee_of(throughputs: Mapping[int, float], plateau: float) -> int:
 
 
 def doubled(batch: int, *, most: int, example: int | None = None) -> int | None:
-    """The batch after this one in a sweep by doubling; the example's own is not skipped where it is given."""
+    """The batch after this one in a sweep by doubling; the example's own is not skipped where it is
+    given.
+    """
     if batch >= most:
         return None
     is_next = example is not None and batch < example < 2 * batch
@@ -35,7 +39,9 @@ def has_levelled_off(throughputs: Mapping[int, float]) -> bool:
 
 
 def midpoints(knee: int, tried: Iterable[int]) -> tuple[int, ...]:
-    """What to try on either side of the knee, halfway to its neighbours; nothing where they are near enough."""
+    """What to try on either side of the knee, halfway to its neighbours; nothing where they are
+    near enough.
+    """
     tried = sorted(set(tried))
     least = max(1, knee // FINEST_SHARE)
     gaps = [pair for pair in pairwise(tried) if knee in pair and pair[1] - pair[0] > least]
@@ -43,28 +49,40 @@ def midpoints(knee: int, tried: Iterable[int]) -> tuple[int, ...]:
 
 
 def finalists(throughputs: Mapping[int, float], knee: int) -> tuple[int, ...]:
-    """The batches to time once more in turn: the knee, those beside it, and those that may be the best."""
+    """The batches to time once more in turn: the knee, those beside it, and those that may be the
+    best.
+    """
     batches = sorted(throughputs)
     place = batches.index(knee)
     least = max(throughputs.values()) / LEAST_GROWTH
-    leaders = sorted((batch for batch in batches if throughputs[batch] >= least), key=lambda batch: -throughputs[batch])
+    leaders = sorted(
+        (batch for batch in batches if throughputs[batch] >= least),
+        key=lambda batch: -throughputs[batch],
+    )
     return tuple(sorted({*batches[max(0, place - 1) : place + 2], *leaders[:MOST_LEADERS]}))
 
 
-def next_below(throughputs: Mapping[int, float], chosen: Collection[int], knee: int) -> tuple[int, ...]:
-    """Whom to time next where the knee was the smallest that was timed in turn: those below it, with the knee and the best."""
+def next_below(
+    throughputs: Mapping[int, float], chosen: Collection[int], knee: int
+) -> tuple[int, ...]:
+    """Whom to time next where the knee was the smallest that was timed in turn: those below it,
+    with the knee and the best.
+    """
     smaller = [batch for batch in sorted(throughputs) if batch < min(chosen)]
     if knee != min(chosen) or not smaller:
         return ()
-    return tuple(sorted({*smaller[-MOST_LEADERS:], knee, max(chosen, key=lambda batch: throughputs[batch])}))
+    return tuple(
+        sorted({*smaller[-MOST_LEADERS:], knee, max(chosen, key=lambda batch: throughputs[batch])})
+    )
 
 
 def predicted_bytes(measured: Mapping[int, int], batch: int) -> int:
     """What a batch will need, from what others needed (with what the weights alone need at 0).
 
-    Between two that were measured: on the line between them. Beyond: on the line through the last two or, where memory has
-    been growing faster than the batch, on the parabola through the last three. Two batches alone are not trusted with a line,
-    since a batch of one often takes another path through the libraries: there, all but the weights grows with the batch.
+    Between two that were measured: on the line between them. Beyond: on the line through the last
+    two or, where memory has been growing faster than the batch, on the parabola through the last
+    three. Two batches alone are not trusted with a line, since a batch of one often takes another
+    path through the libraries: there, all but the weights grows with the batch.
     """
     points = sorted((size, needed) for size, needed in measured.items() if size)
     above = next((place for place, (size, _) in enumerate(points) if size >= batch), None)
@@ -77,7 +95,9 @@ def predicted_bytes(measured: Mapping[int, int], batch: int) -> int:
 
 def _beyond(points: list[tuple[int, int]], weights: int, batch: int) -> float:
     last, last_bytes = points[-1]
-    slopes = [max(0.0, (right[1] - left[1]) / (right[0] - left[0])) for left, right in pairwise(points)]
+    slopes = [
+        max(0.0, (right[1] - left[1]) / (right[0] - left[0])) for left, right in pairwise(points)
+    ]
     if len(slopes) < 2:
         slope = max([(last_bytes - weights) / last, *slopes])
     else:
@@ -86,14 +106,19 @@ def _beyond(points: list[tuple[int, int]], weights: int, batch: int) -> float:
     return last_bytes + slope * (batch - last)
 
 
-def lost_batch(seen: Collection[tuple[int, tuple[int, ...]]], batch: int, leading: tuple[int, ...]) -> int | None:
-    """The first dimension of an answer that grew with the batch until now and no longer does; None where all is well.
+def lost_batch(
+    seen: Collection[tuple[int, tuple[int, ...]]], batch: int, leading: tuple[int, ...]
+) -> int | None:
+    """The first dimension of an answer that grew with the batch until now and no longer does; None
+    where all is well.
 
     An answer need not have the batch in it: one that once did not follow is not asked again.
     """
     for place, size in enumerate(leading):
         before = [(given, sizes[place]) for given, sizes in seen if place < len(sizes)]
-        has_followed = any(given > 1 for given, _ in before) and all(given == found for given, found in before)
+        has_followed = any(given > 1 for given, _ in before) and all(
+            given == found for given, found in before
+        )
         if has_followed and size != batch:
             return size
     return None
@@ -102,7 +127,10 @@ def lost_batch(seen: Collection[tuple[int, tuple[int, ...]]], batch: int, leadin
 def shares_in_turn(turns: dict[int, Samples]) -> dict[int, float]:
     """Throughput as a share of the best, formed within each round."""
     best = max(turns, key=lambda batch: batch / turns[batch].median_ms)
-    return {batch: ratio_of_rounds(turns[best], samples)[0] * batch / best for batch, samples in turns.items()}
+    return {
+        batch: ratio_of_rounds(turns[best], samples)[0] * batch / best
+        for batch, samples in turns.items()
+    }
 
 
 def shares_of_best(throughputs: dict[int, float]) -> dict[int, float]:
@@ -111,7 +139,9 @@ def shares_of_best(throughputs: dict[int, float]) -> dict[int, float]:
     return {batch: throughput / best for batch, throughput in throughputs.items()}
 
 
-def reason_for(knee: int, shares: Mapping[int, float], best_per_s: float, end: str, *, is_in_turn: bool) -> str:
+def reason_for(
+    knee: int, shares: Mapping[int, float], best_per_s: float, end: str, *, is_in_turn: bool
+) -> str:
     """Why this batch was chosen and why the sweep went no further, in a sentence."""
     best = max(shares, key=lambda batch: shares[batch])
     rate = f"{readable_rate(best_per_s)} a second{'' if best == knee else f' at {best}'}"

@@ -1,7 +1,9 @@
-"""The batch size worth running: doubling, then closer around the knee, never past a limit on memory.
+"""The batch size worth running: doubling, then closer around the knee, never past a limit on
+memory.
 
-What to try is decided in `batch_plan`; here it is run, and timed by `measure`. Memory is asked for in one call before a batch is
-timed, and a batch whose memory, as predicted from the smaller ones, passes the limit is not run at all.
+What to try is decided in `batch_plan`; here it is run, and timed by `measure`. Memory is asked for
+in one call before a batch is timed, and a batch whose memory, as predicted from the smaller ones,
+passes the limit is not run at all.
 """
 
 from __future__ import annotations
@@ -43,23 +45,30 @@ def batch_size(
     threads: int | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> BatchSweep:
-    """Find the batch size worth running: the smallest that reaches `plateau` of the best throughput within the memory limit.
+    """Find the batch size worth running: the smallest that reaches `plateau` of the best throughput
+    within the memory limit.
 
-    The limit (bytes, or '2 GB') holds for weights, inputs and what a call needs; without one it is a safe share of what is
-    free. Batches are made by repeating the example inputs: every tensor whose first dimension is that of the first tensor.
-    When interrupted, what was measured until then is kept.
+    The limit (bytes, or '2 GB') holds for weights, inputs and what a call needs; without one it is
+    a safe share of what is free. Batches are made by repeating the example inputs: every tensor
+    whose first dimension is that of the first tensor. When interrupted, what was measured until
+    then is kept.
     """
     work = workload_of(work)
     _check(most=most, plateau=plateau, seconds=seconds, threads=threads)
     weights = weights_bytes(work.model)
-    limit = safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)
+    limit = (
+        safe_limit(work.device, weights=weights) if memory_limit is None else bytes_of(memory_limit)
+    )
     count = threads or thread_choices()[-1]
     share = seconds * SWEEP_SHARE / (most.bit_length() + 2 * REFINEMENTS)
     trial = Trial(work, example_batch(work), weights, limit, count, share)
     sweep = _Sweep(trial, most, plateau, seconds, should_stop or (lambda: False))
     sweep.check_weights()
     try:
-        with running(work.model), progress("batch sizes", most.bit_length() + 2 * REFINEMENTS + FINAL_ROUNDS) as shown:
+        with (
+            running(work.model),
+            progress("batch sizes", most.bit_length() + 2 * REFINEMENTS + FINAL_ROUNDS) as shown,
+        ):
             sweep.double(shown)
             sweep.refine(shown)
             sweep.take_turns(shown)
@@ -76,7 +85,8 @@ def _check(*, most: int, plateau: float, seconds: float, threads: int | None) ->
     check_threads(threads)
     if not 0 < plateau <= 1:
         raise MeasureError(
-            f"plateau={plateau} is no share of the best throughput; give a ratio above 0 and up to 1, such as 0.85."
+            f"plateau={plateau} is no share of the best throughput; give a ratio above 0 and up to "
+            "1, such as 0.85."
         )
 
 
@@ -98,7 +108,11 @@ class _Sweep:
     @property
     def throughputs(self) -> dict[int, float]:
         """By batch, of what ran."""
-        return {batch: row.throughput_per_s for batch, row in sorted(self.rows.items()) if row.throughput_per_s is not None}
+        return {
+            batch: row.throughput_per_s
+            for batch, row in sorted(self.rows.items())
+            if row.throughput_per_s is not None
+        }
 
     @property
     def left_s(self) -> float:
@@ -109,7 +123,8 @@ class _Sweep:
         """What cannot fit is refused before anything runs."""
         if self.trial.weights > self.trial.limit:
             raise MeasureError(
-                f"{self.trial.work.name} needs {readable_bytes(self.trial.weights)} for its weights alone and the memory limit is "
+                f"{self.trial.work.name} needs {readable_bytes(self.trial.weights)} for its "
+                "weights alone and the memory limit is "
                 f"{readable_bytes(self.trial.limit)}; raise memory_limit."
             )
 
@@ -125,9 +140,14 @@ class _Sweep:
     def next_doubling(self, batch: int) -> int | None:
         """The batch to try next; None when there is a reason to stop, which is kept."""
         has_run = bool(self.throughputs)
-        following = plan.doubled(batch, most=self.most, example=None if has_run else self.trial.example)
+        following = plan.doubled(
+            batch, most=self.most, example=None if has_run else self.trial.example
+        )
         if batch in self.trial.full:
-            full = "memory does not hold larger batches", "larger batches would pass the memory limit"
+            full = (
+                "memory does not hold larger batches",
+                "larger batches would pass the memory limit",
+            )
             self.end = full[0] if self.trial.is_exhausted else full[1]
         elif has_run and batch not in self.throughputs:
             self.end = f"the model fails at a batch of {batch}"
@@ -144,19 +164,27 @@ class _Sweep:
     def refine(self, shown: Progress) -> None:
         """Halfway between the knee and its neighbours, where a batch may be smaller or better."""
         for _ in range(REFINEMENTS):
-            known = {*self.throughputs, *self.trial.full}  # a batch that the model refuses says nothing about those beside it
+            known = {
+                *self.throughputs,
+                *self.trial.full,
+            }  # a batch that the model refuses says nothing about those beside it
             for batch in plan.midpoints(plan.knee_of(self.throughputs, self.plateau), known):
                 if batch not in self.rows and self.has_time_for(batch):
                     self.run(batch, shown)
 
     def run(self, batch: int, shown: Progress) -> None:
         """Measure a batch, unless its memory is known to pass the limit; a failure is a row too."""
-        measured = {size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None}
-        predicted = plan.predicted_bytes({0: self.trial.weights, **measured}, batch) if measured else None
+        measured = {
+            size: row.peak_bytes for size, row in self.rows.items() if row.peak_bytes is not None
+        }
+        predicted = (
+            plan.predicted_bytes({0: self.trial.weights, **measured}, batch) if measured else None
+        )
         if predicted is not None and predicted > self.trial.limit:
             self.trial.full.add(batch)
             failure = (
-                f"not tried: would need {readable_bytes(predicted)}, more than the limit of {readable_bytes(self.trial.limit)}"
+                f"not tried: would need {readable_bytes(predicted)}, more than the limit of "
+                f"{readable_bytes(self.trial.limit)}"
             )
             row = BatchRow(batch=batch, failure=failure)
         else:
@@ -167,29 +195,41 @@ class _Sweep:
         self.stop_if_asked()
 
     def take_turns(self, shown: Progress) -> None:
-        """Time the knee, its neighbours and the best once more, in turn, so that no drift decides between them."""
+        """Time the knee, its neighbours and the best once more, in turn, so that no drift decides
+        between them.
+        """
         chosen = plan.finalists(self.throughputs, plan.knee_of(self.throughputs, self.plateau))
-        patience = 2.0  # these rounds decide, so they may take a little longer than what was set aside for them
+        # these rounds decide, so they may take a little longer than what was set aside for them
+        patience = 2.0
         while len(chosen) > 1 and sum(map(self.expected_s, chosen)) <= patience * self.left_s:
             try:
                 self.time_in_turn(chosen, shown)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                release(self.trial.work.device)  # somebody else took the memory meanwhile; the rows are good without these rounds
+                release(
+                    self.trial.work.device
+                )  # somebody else took the memory meanwhile; the rows are good without these rounds
                 return
             knee = plan.knee_of(plan.shares_in_turn(self.turns), self.plateau)
             chosen, patience = plan.next_below(self.throughputs, chosen, knee), 1.0
 
     def time_in_turn(self, chosen: tuple[int, ...], shown: Progress) -> None:
         """Round after round, until the rounds or the seconds are over."""
-        largest = repeated(self.trial.work.inputs, self.trial.example, chosen[-1])  # the others are views of it: all of them fit
+        largest = repeated(
+            self.trial.work.inputs, self.trial.example, chosen[-1]
+        )  # the others are views of it: all of them fit
         candidates = [
-            self.trial.candidate(batch, first_of(largest, self.trial.work.inputs, self.trial.example, batch)) for batch in chosen
+            self.trial.candidate(
+                batch, first_of(largest, self.trial.work.inputs, self.trial.example, batch)
+            )
+            for batch in chosen
         ]
         for samples in rounds_in_turn(candidates, rounds=FINAL_ROUNDS, seconds=self.left_s):
             self.turns = {batch: samples[str(batch)] for batch in chosen}
-            self.rows |= {batch: with_time(self.rows[batch], one) for batch, one in self.turns.items()}
+            self.rows |= {
+                batch: with_time(self.rows[batch], one) for batch, one in self.turns.items()
+            }
             shown.advance(doing=f"in turn: {', '.join(map(str, chosen))}")
             self.stop_if_asked()
             if self.left_s < 0 and len(samples[str(chosen[0])].rounds_ms) >= FEWEST_ROUNDS:
@@ -205,7 +245,9 @@ class _Sweep:
         return self.expected_s(batch) <= self.left_s - self.seconds * (1 - SWEEP_SHARE)
 
     def expected_s(self, batch: int) -> float:
-        """About how long a batch will take to measure, if a call takes as much longer as the batch is larger."""
+        """About how long a batch will take to measure, if a call takes as much longer as the batch
+        is larger.
+        """
         timed = [(size, size / throughput) for size, throughput in self.throughputs.items()]
         size, latency_s = min(timed, key=lambda one: abs(one[0] - batch), default=(1, 0.0))
         return CALLS_A_BATCH * latency_s * batch / size
@@ -214,20 +256,34 @@ class _Sweep:
         """Why not a single batch could be measured."""
         if self.trial.full:
             batch = min(self.trial.full)
-            remedy = "free some, or take a smaller model" if self.trial.is_exhausted else "raise memory_limit"
-            return MeasureError(f"{self.trial.work.name} with a batch of {batch} {self.rows[batch].failure}; {remedy}.")
+            remedy = (
+                "free some, or take a smaller model"
+                if self.trial.is_exhausted
+                else "raise memory_limit"
+            )
+            return MeasureError(
+                f"{self.trial.work.name} with a batch of {batch} {self.rows[batch].failure}; "
+                f"{remedy}."
+            )
         if self.trial.example in self.rows:
             self.trial.work.output()  # fails too, and says at which layer
         batch, row = next(iter(self.rows.items()))
         return MeasureError(
-            f"{self.trial.work.name} with a batch of {batch} {row.failure}, and no batch up to {max(self.rows)} runs; "
-            f"its example has a batch of {self.trial.example}, so give most={self.trial.example} or more."
+            f"{self.trial.work.name} with a batch of {batch} {row.failure}, and no batch up to "
+            f"{max(self.rows)} runs; "
+            f"its example has a batch of {self.trial.example}, so give most={self.trial.example} "
+            "or more."
         )
 
     def record(self) -> BatchSweep:
         """What was measured, and the choice: by the rounds in turn where there were any."""
-        self.rows |= {batch: self.rows[batch].model_copy(update={"is_timed_in_turn": True}) for batch in self.turns}
-        shares = plan.shares_in_turn(self.turns) if self.turns else plan.shares_of_best(self.throughputs)
+        self.rows |= {
+            batch: self.rows[batch].model_copy(update={"is_timed_in_turn": True})
+            for batch in self.turns
+        }
+        shares = (
+            plan.shares_in_turn(self.turns) if self.turns else plan.shares_of_best(self.throughputs)
+        )
         knee = plan.knee_of(shares, self.plateau)
         end = "the sweep was stopped early" if self.is_interrupted else self.end
         return BatchSweep(
@@ -239,7 +295,11 @@ class _Sweep:
             rows=tuple(self.rows[batch] for batch in sorted(self.rows)),
             knee=knee,
             reason=plan.reason_for(
-                knee, shares, max(self.throughputs[batch] for batch in shares), end, is_in_turn=bool(self.turns)
+                knee,
+                shares,
+                max(self.throughputs[batch] for batch in shares),
+                end,
+                is_in_turn=bool(self.turns),
             ),
             is_interrupted=self.is_interrupted,
         )

@@ -1,4 +1,6 @@
-"""One batch size measured: its memory first, in one call, then its time; a failure is noted and freed."""
+"""One batch size measured: its memory first, in one call, then its time; a failure is noted and
+freed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ROUNDS, FEWEST_ROUNDS = 5, 3
 
 @dataclass
 class Trial:
-    """How one batch after another is measured: within what memory, with how many threads, in about how many seconds each."""
+    """How one batch after another is measured: within what memory, with how many threads, in about
+    how many seconds each.
+    """
 
     work: Workload
     example: int
@@ -40,7 +44,9 @@ class Trial:
             return self.row(batch, repeated(self.work.inputs, self.example, batch))
         except Exception as error:
             is_full, reason = is_out_of_memory(error), first_line(error).rstrip(".")
-        release(self.work.device)  # not before the error is gone: its traceback holds on to the tensors
+        release(
+            self.work.device
+        )  # not before the error is gone: its traceback holds on to the tensors
         if is_full:
             self.full.add(batch)
             self.is_exhausted = True
@@ -65,10 +71,15 @@ class Trial:
             needed = self.weights + tensor_bytes(inputs) + peak_bytes(call, self.work.device)
         if needed > self.limit:
             self.full.add(batch)
-            failure = f"needs {readable_bytes(needed)}, more than the limit of {readable_bytes(self.limit)}"
+            failure = (
+                f"needs {readable_bytes(needed)}, more than the limit of "
+                f"{readable_bytes(self.limit)}"
+            )
             return BatchRow(batch=batch, failure=failure)
         if (lost := lost_batch(self.answers, batch, leading)) is not None:
-            failure = f"the answer is for {lost} where {batch} were given: a batch is fixed in the model"
+            failure = (
+                f"the answer is for {lost} where {batch} were given: a batch is fixed in the model"
+            )
             return BatchRow(batch=batch, failure=failure)
         self.answers.append((batch, leading))
         row = with_time(BatchRow(batch=batch, peak_bytes=needed), self.timed(batch, inputs))
@@ -77,7 +88,9 @@ class Trial:
     def timed(self, batch: int, inputs: Inputs) -> Samples:
         """Several calls of one batch, fewer where they are slow."""
         began, timed = time.perf_counter(), Samples()
-        for samples in rounds_in_turn([self.candidate(batch, inputs)], rounds=ROUNDS, seconds=self.seconds):
+        for samples in rounds_in_turn(
+            [self.candidate(batch, inputs)], rounds=ROUNDS, seconds=self.seconds
+        ):
             timed = samples[str(batch)]
             if len(timed.rounds_ms) >= FEWEST_ROUNDS and time.perf_counter() - began > self.seconds:
                 break
@@ -85,13 +98,19 @@ class Trial:
 
     def candidate(self, batch: int, inputs: Inputs) -> Candidate:
         """A batch as `measure` times it."""
-        return Candidate(str(batch), lambda: inputs(self.work.model), self.threads, self.work.device)
+        return Candidate(
+            str(batch), lambda: inputs(self.work.model), self.threads, self.work.device
+        )
 
 
 def with_time(row: BatchRow, samples: Samples) -> BatchRow:
     """A row with the times of its samples in it."""
     latency_ms = samples.median_ms
-    times = {"latency_ms": latency_ms, "spread_ms": samples.spread_ms, "throughput_per_s": row.batch / latency_ms * 1e3}
+    times = {
+        "latency_ms": latency_ms,
+        "spread_ms": samples.spread_ms,
+        "throughput_per_s": row.batch / latency_ms * 1e3,
+    }
     return row.model_copy(update=times)
 
 

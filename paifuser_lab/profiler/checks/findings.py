@@ -1,4 +1,6 @@
-"""What was found out about a subject before it is judged: watched once, timed in turn, its metric taken."""
+"""What was found out about a subject before it is judged: watched once, timed in turn, its metric
+taken.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,17 @@ def with_threads(count: int) -> str:
 
 
 def find_out(subject: Subject, *, seconds: float) -> Findings:
-    """Watch the subject, and where it is a workload time it and take its metric; an interrupt keeps what there is."""
+    """Watch the subject, and where it is a workload time it and take its metric; an interrupt keeps
+    what there is.
+    """
     training = {}
     if subject.work is not None:
-        training = {name or "itself": type(layer).__name__ for name, layer in training_layers(subject.work.model)}
-        subject.work.output()  # a model that fails does so here, with the layer's name; and the caches are warm
+        training = {
+            name or "itself": type(layer).__name__
+            for name, layer in training_layers(subject.work.model)
+        }
+        # a model that fails does so here, with the layer's name; and the caches are warm
+        subject.work.output()
     with subject.ready():
         seen = watch(subject.loop)
     seen.training |= training
@@ -80,14 +88,22 @@ def _candidates(found: Findings, work: Workload) -> list[Candidate]:
     now = torch.get_num_threads()
     candidates = [Candidate(AS_IT_IS, _call(work.model, work), now, work.device)]
     if work.device.type != "cpu":
-        found.reasons["threads"] = f"the model runs on {work.device}, where the CPU's threads do not compute"
+        found.reasons["threads"] = (
+            f"the model runs on {work.device}, where the CPU's threads do not compute"
+        )
     elif found.subject.own_threads is not None:
-        found.reasons["threads"] = f"its backend step fixed the number of threads, {found.subject.own_threads}"
+        found.reasons["threads"] = (
+            f"its backend step fixed the number of threads, {found.subject.own_threads}"
+        )
     else:
         counts = [count for count in thread_choices() if count != now]
         if not counts:
-            found.settled["threads"] = f"{counted(now, 'thread')}, the only sensible number on this machine"
-        candidates += [Candidate(with_threads(count), _call(work.model, work), count) for count in counts]
+            found.settled["threads"] = (
+                f"{counted(now, 'thread')}, the only sensible number on this machine"
+            )
+        candidates += [
+            Candidate(with_threads(count), _call(work.model, work), count) for count in counts
+        ]
     if (turned := _channels_last(found, work)) is not None:
         candidates.append(Candidate(CHANNELS_LAST, turned, now, work.device))
     return candidates
@@ -99,8 +115,12 @@ def _call(model: nn.Module, work: Workload) -> Callable[[], Any]:
 
 
 def _channels_last(found: Findings, work: Workload) -> Callable[[], Any] | None:
-    """A call of a copy with its weights channels-last, the inputs turned at each call as the layout step does."""
-    convolutions = [layer for layer in work.model.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)]
+    """A call of a copy with its weights channels-last, the inputs turned at each call as the layout
+    step does.
+    """
+    convolutions = [
+        layer for layer in work.model.modules() if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d)
+    ]
     if not convolutions or all(tensor.ndim != 4 for tensor in work.inputs.tensors):
         found.reasons["memory layout"] = "there is no convolution that is given images"
         return None
@@ -117,7 +137,9 @@ def _channels_last(found: Findings, work: Workload) -> Callable[[], Any] | None:
 
 
 def _is_turned(weight: Tensor) -> bool:
-    """Whether the order in memory is channels-last and nothing else; where the kernel is 1 × 1 the two are the same."""
+    """Whether the order in memory is channels-last and nothing else; where the kernel is 1 × 1 the
+    two are the same.
+    """
     return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
 
 

@@ -1,4 +1,6 @@
-"""The gradients that optimizers step with, counted as they pass; nothing is kept of them but counts, on their own device."""
+"""The gradients that optimizers step with, counted as they pass; nothing is kept of them but
+counts, on their own device.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class GradientWatch:
 
     steps: Counter[int] = field(default_factory=Counter)  # by optimizer
     counts: dict[int, Tensor] = field(default_factory=dict)  # by parameter
-    parameters: dict[int, Tensor] = field(default_factory=dict)  # kept, so that no other object gets their identity
+    parameters: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # kept, so that no other object gets their identity
 
     def look(self, optimizer: Optimizer) -> None:
         """Count the values of all gradients that this step is to use."""
@@ -45,11 +49,13 @@ class GradientWatch:
 
     def by_name(self, models: list[nn.Module]) -> dict[str, GradientCounts]:
         """The counts under the names that the models give their parameters."""
-        names = {id(parameter): name for model in models for name, parameter in model.named_parameters()}
+        names = {
+            id(parameter): name for model in models for name, parameter in model.named_parameters()
+        }
         return {
-            names.get(key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {place})"): GradientCounts(
-                *counts.tolist()
-            )
+            names.get(
+                key, f"a parameter of shape {tuple(self.parameters[key].shape)} (number {place})"
+            ): GradientCounts(*counts.tolist())
             for place, (key, counts) in enumerate(self.counts.items(), 1)
         }
 
@@ -62,4 +68,6 @@ def _counted(gradient: Tensor) -> Tensor:
     finite = torch.isfinite(size)
     zeros = size == 0
     found = [~finite, (size < FP16_SMALLEST) & ~zeros, (size > FP16_LARGEST) & finite, zeros]
-    return torch.stack([torch.full_like(finite, True, dtype=torch.int64).sum(), *(one.sum() for one in found)])
+    return torch.stack(
+        [torch.full_like(finite, True, dtype=torch.int64).sum(), *(one.sum() for one in found)]
+    )

@@ -1,4 +1,6 @@
-"""How a line of the checklist comes about: a value against its limit, or a reason why there is none."""
+"""How a line of the checklist comes about: a value against its limit, or a reason why there is
+none.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,27 @@ LOOP_WANTED = "hand in your own loop: profiler.checklist(lambda: …)"
 WORKLOAD_WANTED = "hand in profiler.checklist(lab.Workload(model, inputs))"
 
 
-def judged(name: str, value: float, limit: float, figure: str, remedy: str = "", *, step: dict[str, Any] | None = None) -> Check:
+def judged(
+    name: str,
+    value: float,
+    limit: float,
+    figure: str,
+    remedy: str = "",
+    *,
+    step: dict[str, Any] | None = None,
+) -> Check:
     """Passed up to the limit, failed above it; the remedy is said only where it is needed."""
     if value <= limit:
         return Check(name=name, outcome="passed", figure=figure, value=value, limit=limit)
-    return Check(name=name, outcome="failed", figure=figure, remedy=remedy, step=step, value=value, limit=limit)
+    return Check(
+        name=name,
+        outcome="failed",
+        figure=figure,
+        remedy=remedy,
+        step=step,
+        value=value,
+        limit=limit,
+    )
 
 
 def unmeasurable(name: str, why: str) -> Check:

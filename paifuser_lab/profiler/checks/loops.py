@@ -13,7 +13,12 @@ MOST_BESIDE = 0.25
 MOST_WAITS = 1.5  # one a step, and those of an epoch's beginning
 MOST_EXCHANGE = 0.20
 HOST_READS = ("aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero")
-DEVICE_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "hipStreamSynchronize")
+DEVICE_WAITS = (
+    "cudaStreamSynchronize",
+    "cudaDeviceSynchronize",
+    "cudaEventSynchronize",
+    "hipStreamSynchronize",
+)
 COLLECTIVES = ("gloo:", "nccl:", "c10d::")
 
 
@@ -25,15 +30,19 @@ def check_data_loading(found: Findings) -> Check:
     batches = trace.named(BATCH)
     if not batches:
         return unmeasurable(
-            name, "no DataLoader ran; batches from a list or a generator cannot be told from the rest of the loop"
+            name,
+            "no DataLoader ran; batches from a list or a generator cannot be told from the rest "
+            "of the loop",
         )
     has_workers = bool(trace.named(f"{BATCH}_MultiProcessing"))
     share = _share(trace.ms(without(batches, _workers_start(trace))), _running_ms(trace))
     workers = (
-        "the workers do not keep up: raise num_workers or prefetch_factor, or compute costly parts of the data once and keep them"
+        "the workers do not keep up: raise num_workers or prefetch_factor, or compute costly parts "
+        "of the data once and keep them"
     )
     alone = (
-        "batches are made in the loop's own process: DataLoader(…, num_workers=2, persistent_workers=True) makes them beside it"
+        "batches are made in the loop's own process: DataLoader(…, num_workers=2, "
+        "persistent_workers=True) makes them beside it"
     )
     pinned = "; with pin_memory=True copies to the GPU overlap" if found.seen.is_on_device else ""
     figure = f"{percent(share)} of the loop waits for the DataLoader"
@@ -50,7 +59,10 @@ def check_beside_the_model(found: Findings) -> Check:
         return unmeasurable(name, "no model, backward pass or optimizer ran in this thread")
     wall, inside = _running_ms(trace), trace.ms(model)
     share = _share(wall - inside, wall)
-    figure = f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and optimizers: {percent(share)} lies beside them"
+    figure = (
+        f"{wall:.3g} ms end to end, {inside:.3g} ms of it in models, backward passes and "
+        f"optimizers: {percent(share)} lies beside them"
+    )
     return judged(name, share, MOST_BESIDE, figure, _parts_beside(trace, model))
 
 
@@ -58,17 +70,28 @@ def check_host_waits(found: Findings) -> Check:
     """How often the host waits for the device to read a value."""
     name, trace, steps = "host synchronisations", found.seen.trace, found.seen.steps
     if not steps:
-        return unmeasurable(name, "no step was seen: neither an optimizer nor a model ran in this thread")
+        return unmeasurable(
+            name, "no step was seen: neither an optimizer nor a model ran in this thread"
+        )
     apart = (BATCH, STEP)  # what these read lies on the host anyway
     is_on_device = found.seen.is_on_device
-    count = trace.count(*DEVICE_WAITS) if is_on_device else trace.count(*HOST_READS, apart_from=apart)
+    count = (
+        trace.count(*DEVICE_WAITS) if is_on_device else trace.count(*HOST_READS, apart_from=apart)
+    )
     each = count / steps
     if is_on_device:
-        remedy = "keep losses and metrics on the GPU and read them every hundred steps: each .item(), .cpu(), nonzero and `if tensor:` waits"
-        return judged(name, each, MOST_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy)
+        remedy = (
+            "keep losses and metrics on the GPU and read them every hundred steps: each .item(), "
+            ".cpu(), nonzero and `if tensor:` waits"
+        )
+        return judged(
+            name, each, MOST_WAITS, f"the host waits for the GPU {each:.3g} times a step", remedy
+        )
     figure = f"{each:.3g} a step (.item(), nonzero, `if tensor:`)"
     if each > MOST_WAITS:
-        return unmeasurable(name, f"{figure}: next to free on a CPU; on a GPU each would make the host wait")
+        return unmeasurable(
+            name, f"{figure}: next to free on a CPU; on a GPU each would make the host wait"
+        )
     return judged(name, each, MOST_WAITS, figure)
 
 
@@ -81,16 +104,22 @@ def check_gradient_exchange(found: Findings) -> Check:
         return unmeasurable(name, "one process: no collective of torch.distributed ran")
     computing = without(trace.kernels(), on_device) if on_device else trace.named("aten::")
     share = _share(trace.ms(without(exchange, computing)), trace.wall_ms)
-    figure = f"{percent(share)} of the loop exchanges tensors between processes while nothing is computed"
+    figure = (
+        f"{percent(share)} of the loop exchanges tensors between processes while nothing is "
+        "computed"
+    )
     remedy = (
-        "exchange less often (accumulate gradients under no_sync()), less (a communication hook such as PowerSGD or bf16) or in larger "
+        "exchange less often (accumulate gradients under no_sync()), less (a communication hook "
+        "such as PowerSGD or bf16) or in larger "
         "pieces (bucket_cap_mb)"
     )
     return judged(name, share, MOST_EXCHANGE, figure, remedy)
 
 
 def model_time(trace: Trace) -> list[Span]:
-    """The time in models, backward passes and optimizers, on the host or on the device; modules inside a data loader are data."""
+    """The time in models, backward passes and optimizers, on the host or on the device; modules
+    inside a data loader are data.
+    """
     spans = without(trace.named(MODEL, BACKWARD, STEP, COMPILED), trace.named(BATCH))
     return [*spans, *trace.kernels()]
 
@@ -102,16 +131,29 @@ def _parts_beside(trace: Trace, model: list[Span]) -> str:
     rest = without([trace.loop], [*model, *data, *operators, *started])
     parts = [
         (trace.ms(data), "for data (see data loading)"),
-        (trace.ms(operators), "in torch operators outside any module (preparing batches, losses, metrics: fewer or larger ones)"),
-        (trace.ms(rest), "in plain Python, logging and files (do it less often, or beside the loop)"),
+        (
+            trace.ms(operators),
+            "in torch operators outside any module (preparing batches, losses, metrics: fewer or "
+            "larger ones)",
+        ),
+        (
+            trace.ms(rest),
+            "in plain Python, logging and files (do it less often, or beside the loop)",
+        ),
     ]
     whole = _running_ms(trace)
-    told = [f"{percent(_share(ms, whole))} {what}" for ms, what in sorted(parts, reverse=True) if ms > 0.02 * whole]
+    told = [
+        f"{percent(_share(ms, whole))} {what}"
+        for ms, what in sorted(parts, reverse=True)
+        if ms > 0.02 * whole
+    ]
     return "of the loop, " + ", ".join(told)
 
 
 def _workers_start(trace: Trace) -> list[Span]:
-    """The wait for the first batch of worker processes, most of it for the workers themselves: once a run, not once a step."""
+    """The wait for the first batch of worker processes, most of it for the workers themselves: once
+    a run, not once a step.
+    """
     batches = sorted(trace.named(f"{BATCH}_MultiProcessing"))
     return batches[:1] if len(batches) > 1 else []
 

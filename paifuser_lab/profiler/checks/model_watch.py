@@ -1,4 +1,6 @@
-"""What is seen of the models that a loop calls: their mode, whether they build a graph, and denormal values inside them."""
+"""What is seen of the models that a loop calls: their mode, whether they build a graph, and
+denormal values inside them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def our_look() -> AbstractContextManager[Any]:
 
 @dataclass
 class Denormals:
-    """How many values lie between zero and the smallest normal number, and where most of them do."""
+    """How many values lie between zero and the smallest normal number, and where most of them
+    do.
+    """
 
     values: int = 0
     denormal: int = 0
@@ -36,7 +40,9 @@ class Denormals:
         return self.denormal / self.values if self.values else 0.0
 
     def look(self, layer: str, tensor: Any) -> None:
-        """Count the values of a tensor in the CPU's memory; a GPU computes with denormals at full speed."""
+        """Count the values of a tensor in the CPU's memory; a GPU computes with denormals at full
+        speed.
+        """
         if not _can_be_slow(tensor):
             return
         with torch.no_grad():
@@ -54,7 +60,9 @@ class ModelWatch:
     models: dict[int, nn.Module] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)
     grown: int = 0  # calls whose answer can be differentiated
-    training: dict[str, str] = field(default_factory=dict)  # layers that behave otherwise in training mode, and were in it
+    training: dict[str, str] = field(
+        default_factory=dict
+    )  # layers that behave otherwise in training mode, and were in it
     outputs: Denormals = field(default_factory=Denormals)
     _open: list[tuple[ExitStack, bool]] = field(default_factory=list)
 
@@ -66,7 +74,9 @@ class ModelWatch:
                 self._meet(model)
             count = self.calls[id(model)]
             stack.enter_context(record_function(MODEL))
-            if count & (count - 1) == 0:  # the first call, the second, the fourth: late ones are seen and most cost nothing
+            if (
+                count & (count - 1) == 0
+            ):  # the first call, the second, the fourth: late ones are seen and most cost nothing
                 stack.enter_context(watching(model, _no_matter, self._see_layer))
         self._open.append((stack, is_call))
 
@@ -75,7 +85,10 @@ class ModelWatch:
         stack, is_call = self._open.pop()
         stack.close()
         if is_call:
-            self.grown += any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(output))
+            self.grown += any(
+                isinstance(leaf, Tensor) and leaf.requires_grad
+                for leaf in pytree.tree_leaves(output)
+            )
 
     def weights(self) -> Denormals:
         """Denormal weights of all models met, as they are now."""
@@ -87,7 +100,9 @@ class ModelWatch:
 
     def _meet(self, model: nn.Module) -> None:
         if id(model) not in self.models:
-            self.training |= {name or "itself": type(layer).__name__ for name, layer in training_layers(model)}
+            self.training |= {
+                name or "itself": type(layer).__name__ for name, layer in training_layers(model)
+            }
         self.models[id(model)] = model
         self.calls[id(model)] += 1
 
@@ -99,7 +114,11 @@ class ModelWatch:
 
 def training_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """The layers in training mode that answer otherwise than in eval mode."""
-    return [(name, layer) for name, layer in model.named_modules() if layer.training and _minds_mode(layer)]
+    return [
+        (name, layer)
+        for name, layer in model.named_modules()
+        if layer.training and _minds_mode(layer)
+    ]
 
 
 def _minds_mode(layer: nn.Module) -> bool:
@@ -108,14 +127,24 @@ def _minds_mode(layer: nn.Module) -> bool:
 
 
 def _can_be_slow(tensor: Any) -> bool:
-    is_plain = isinstance(tensor, Tensor) and type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided
+    is_plain = (
+        isinstance(tensor, Tensor)
+        and type(tensor) in (Tensor, nn.Parameter)
+        and tensor.layout is torch.strided
+    )
     if not is_plain or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
-    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64, torch.bfloat16)
+    return tensor.device.type == "cpu" and tensor.dtype in (
+        torch.float32,
+        torch.float64,
+        torch.bfloat16,
+    )
 
 
 def is_read_along() -> bool:
-    """Whether a tracer or a mode such as FakeTensorMode reads every operator: our own would end up in what it makes."""
+    """Whether a tracer or a mode such as FakeTensorMode reads every operator: our own would end up
+    in what it makes.
+    """
     return torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
 
 

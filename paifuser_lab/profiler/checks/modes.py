@@ -15,10 +15,17 @@ def check_eval_mode(found: Findings) -> Check:
     if found.is_loop and not found.seen.calls:
         return unmeasurable(name, "no model was called in this thread")
     kinds = listed([f"{layer} ({kind})" for layer, kind in training.items()])
-    handed = "" if found.is_loop else "; measured in eval mode here, which the profiler sets and puts back"
+    handed = (
+        ""
+        if found.is_loop
+        else "; measured in eval mode here, which the profiler sets and puts back"
+    )
     if not training:
         return judged(name, 0, 0, "no dropout or batch-norm is in training mode")
-    figure = f"{counted(len(training), 'layer')} in training mode, where answers change from call to call: {kinds}{handed}"
+    figure = (
+        f"{counted(len(training), 'layer')} in training mode, where answers change from call to "
+        f"call: {kinds}{handed}"
+    )
     return judged(name, len(training), 0, figure, "call model.eval() before inference")
 
 
@@ -31,7 +38,16 @@ def check_graph_in_inference(found: Findings) -> Check:
         return unmeasurable(name, "the loop trains, which wants gradients")
     if not seen.calls:
         return unmeasurable(name, "no model was called in this thread")
-    figure = f"{seen.grown} of {counted(seen.calls, 'call')} built a graph for gradients, and none was taken"
+    figure = (
+        f"{seen.grown} of {counted(seen.calls, 'call')} built a graph for gradients, and none was "
+        "taken"
+    )
     if not seen.grown:
         figure = f"none of {counted(seen.calls, 'call')} built a graph for gradients"
-    return judged(name, seen.grown, 0, figure, "run inference under torch.inference_mode(): less memory, less time")
+    return judged(
+        name,
+        seen.grown,
+        0,
+        figure,
+        "run inference under torch.inference_mode(): less memory, less time",
+    )

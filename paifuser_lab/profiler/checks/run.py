@@ -11,14 +11,20 @@ from ...workload import Derived, Workload
 from .accuracy import check_accuracy
 from .findings import Findings, find_out
 from .gradients import check_finite_gradients, check_gradients_in_fp16, check_live_gradients
-from .loops import check_beside_the_model, check_data_loading, check_gradient_exchange, check_host_waits
+from .loops import (
+    check_beside_the_model,
+    check_data_loading,
+    check_gradient_exchange,
+    check_host_waits,
+)
 from .modes import check_eval_mode, check_graph_in_inference
 from .settings import check_denormals, check_fragmentation, check_memory_layout, check_threads
 from .subject import subject_of
 
 SECONDS = 20.0
 
-# In the order in which they are read; steps that mend come in an order that a recipe takes (a backend is last).
+# In the order in which they are read; steps that mend come in an order that a recipe takes (a
+# backend is last).
 CHECKS: tuple[Callable[[Findings], Check], ...] = (
     check_data_loading,
     check_beside_the_model,
@@ -38,15 +44,23 @@ CHECKS: tuple[Callable[[Findings], Check], ...] = (
 
 
 def checklist(
-    loop_or_work: Workload | Derived | Callable[[], Any], *, baseline_metric: float | None = None, seconds: float = SECONDS
+    loop_or_work: Workload | Derived | Callable[[], Any],
+    *,
+    baseline_metric: float | None = None,
+    seconds: float = SECONDS,
 ) -> Checklist:
     """Check my training or inference for what usually costs speed, and say what to do about it.
 
-    A callable without arguments runs your own loop, a few steps of it, once and watched in this thread; whatever it raises
-    is raised on. A workload or a variant is called a few times and timed, for `seconds`, with other settings in turn. Each
-    line passed, failed with its remedy, or says why it cannot be measured here; an interrupt keeps what was seen until then.
+    A callable without arguments runs your own loop, a few steps of it, once and watched in this
+    thread; whatever it raises is raised on. A workload or a variant is called a few times and
+    timed, for `seconds`, with other settings in turn. Each line passed, failed with its remedy, or
+    says why it cannot be measured here; an interrupt keeps what was seen until then.
     """
     check_seconds(seconds)
     subject = subject_of(loop_or_work, baseline_metric)
     found = find_out(subject, seconds=seconds)
-    return Checklist(subject=subject.name, lines=tuple(check(found) for check in CHECKS), is_interrupted=found.is_interrupted)
+    return Checklist(
+        subject=subject.name,
+        lines=tuple(check(found) for check in CHECKS),
+        is_interrupted=found.is_interrupted,
+    )

@@ -20,30 +20,58 @@ LEAST_RESERVED = 256_000_000  # below it the allocator's smallest blocks alone m
 
 def check_memory_layout(found: Findings) -> Check:
     """Whether channels-last would be faster."""
-    return _not_timed(found, "memory layout") or _compared(found, "memory layout", CHANNELS_LAST, "channels last", {"layout": {}})
+    return _not_timed(found, "memory layout") or _compared(
+        found, "memory layout", CHANNELS_LAST, "channels last", {"layout": {}}
+    )
 
 
 def check_threads(found: Findings) -> Check:
     """Whether another number of threads would be faster."""
     if (line := _not_timed(found, "threads")) is not None:
         return line
-    best = min((key for key in found.timed if key not in (AS_IT_IS, CHANNELS_LAST)), key=lambda key: found.timed[key].median_ms)
+    best = min(
+        (key for key in found.timed if key not in (AS_IT_IS, CHANNELS_LAST)),
+        key=lambda key: found.timed[key].median_ms,
+    )
     count = int(best.split()[0])
     step = {"backend": {"name": "eager", "threads": count}}
-    return _compared(found, "threads", best, counted(count, "thread"), step, now=counted(torch.get_num_threads(), "thread"))
+    return _compared(
+        found,
+        "threads",
+        best,
+        counted(count, "thread"),
+        step,
+        now=counted(torch.get_num_threads(), "thread"),
+    )
 
 
 def check_denormals(found: Findings) -> Check:
     """Whether numbers too small for full speed are in weights or between layers."""
     name, weights, outputs = "denormals", found.seen.weights, found.seen.outputs
     if not weights.values + outputs.values:
-        why = "the models run on a GPU, which computes with denormals at full speed" if found.seen.is_on_device else ""
-        return unmeasurable(name, why or "no model with floating-point values was called in this thread")
+        why = (
+            "the models run on a GPU, which computes with denormals at full speed"
+            if found.seen.is_on_device
+            else ""
+        )
+        return unmeasurable(
+            name, why or "no model with floating-point values was called in this thread"
+        )
     worse = max(weights, outputs, key=lambda one: one.share)
-    figure = f"{percent(weights.share)} of {readable_count(weights.values)} weights, {percent(outputs.share)} of "
+    figure = (
+        f"{percent(weights.share)} of {readable_count(weights.values)} weights, "
+        f"{percent(outputs.share)} of "
+    )
     figure += f"{readable_count(outputs.values)} values between layers"
-    where = "".join(f"; most in {layer or 'the answer'}" for layer, count in worse.by_layer.most_common(1) if count)
-    remedy = "torch.set_flush_denormal(True) takes them for zero; a CPU computes with them many times slower"
+    where = "".join(
+        f"; most in {layer or 'the answer'}"
+        for layer, count in worse.by_layer.most_common(1)
+        if count
+    )
+    remedy = (
+        "torch.set_flush_denormal(True) takes them for zero; a CPU computes with them many times "
+        "slower"
+    )
     return judged(name, worse.share, MOST_DENORMAL, figure + where, remedy)
 
 
@@ -51,13 +79,27 @@ def check_fragmentation(found: Findings) -> Check:
     """Whether the GPU's memory is split into pieces that nothing fits into."""
     name, memory = "memory fragmentation", found.seen.memory
     if memory is None or not found.seen.is_on_device:
-        return unmeasurable(name, "nothing ran on a GPU, and the C library that hands out a CPU's memory does not tell")
-    figure = f"of {readable_bytes(memory.reserved)} reserved {readable_bytes(memory.allocated)} were in use at the fullest moment"
+        return unmeasurable(
+            name,
+            "nothing ran on a GPU, and the C library that hands out a CPU's memory does not tell",
+        )
+    figure = (
+        f"of {readable_bytes(memory.reserved)} reserved {readable_bytes(memory.allocated)} were in "
+        "use at the fullest moment"
+    )
     if memory.reserved < LEAST_RESERVED:
         return judged(name, 0.0, MOST_SPLIT, f"{figure}: too little to matter")
     share = memory.split / memory.reserved
-    figure = f"{figure}, and {readable_bytes(memory.split)} ({percent(share)}) lay split between them"
-    return judged(name, share, MOST_SPLIT, figure, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and batches of one shape")
+    figure = (
+        f"{figure}, and {readable_bytes(memory.split)} ({percent(share)}) lay split between them"
+    )
+    return judged(
+        name,
+        share,
+        MOST_SPLIT,
+        figure,
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and batches of one shape",
+    )
 
 
 def _not_timed(found: Findings, name: str) -> Check | None:
@@ -70,10 +112,23 @@ def _not_timed(found: Findings, name: str) -> Check | None:
     return None
 
 
-def _compared(found: Findings, name: str, other: str, label: str, step: dict[str, Any], *, now: str = "as it is") -> Check:
+def _compared(
+    found: Findings,
+    name: str,
+    other: str,
+    label: str,
+    step: dict[str, Any],
+    *,
+    now: str = "as it is",
+) -> Check:
     ratio, (low, high) = ratio_of_rounds(found.timed[AS_IT_IS], found.timed[other])
     before, after = found.timed[AS_IT_IS].median_ms, found.timed[other].median_ms
-    figure = f"{now} {before:.3g} ms, {label} {after:.3g} ms: {ratio:.2f} × as fast ({low:.2f}–{high:.2f})"
+    figure = (
+        f"{now} {before:.3g} ms, {label} {after:.3g} ms: {ratio:.2f} × as fast "
+        f"({low:.2f}–{high:.2f})"
+    )
     if low <= 1 and ratio > WORTH:
         return unmeasurable(name, f"{figure}; the machine was too busy to tell, measure again")
-    return judged(name, ratio, WORTH, figure, f"take {label}: recipe step {json.dumps(step)}", step=step)
+    return judged(
+        name, ratio, WORTH, figure, f"take {label}: recipe step {json.dumps(step)}", step=step
+    )

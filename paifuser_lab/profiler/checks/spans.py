@@ -1,4 +1,6 @@
-"""Stretches of time: joined, cut out of each other, added up. Whole nanoseconds, as torch's profiler gives them."""
+"""Stretches of time: joined, cut out of each other, added up. Whole nanoseconds, as torch's
+profiler gives them.
+"""
 
 from __future__ import annotations
 

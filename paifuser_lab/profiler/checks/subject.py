@@ -35,10 +35,14 @@ class Subject:
             yield
 
 
-def subject_of(given: Workload | Derived | Callable[[], Any], baseline_metric: float | None) -> Subject:
+def subject_of(
+    given: Workload | Derived | Callable[[], Any], baseline_metric: float | None
+) -> Subject:
     """Tell a workload from a loop, and refuse what is neither."""
     if baseline_metric is not None and not math.isfinite(baseline_metric):
-        raise WorkloadError(f"A baseline metric of {baseline_metric} compares with nothing; give a finite number.")
+        raise WorkloadError(
+            f"A baseline metric of {baseline_metric} compares with nothing; give a finite number."
+        )
     if isinstance(given, nn.Module) or not callable(given):
         return _of_workload(given, baseline_metric)  # type: ignore[arg-type]
     _check_runs_when_called(given)
@@ -48,13 +52,15 @@ def subject_of(given: Workload | Derived | Callable[[], Any], baseline_metric: f
 def _check_runs_when_called(loop: Callable[[], Any]) -> None:
     if inspect.isgeneratorfunction(loop) or inspect.iscoroutinefunction(loop):
         raise WorkloadError(
-            f"{_name(loop)} only begins when somebody waits for it; wrap it: lambda: list(loop()), or asyncio.run."
+            f"{_name(loop)} only begins when somebody waits for it; wrap it: lambda: list(loop()), "
+            "or asyncio.run."
         )
     try:
         inspect.signature(loop).bind()
     except TypeError as error:
         raise WorkloadError(
-            f"The loop is called without arguments, and {_name(loop)} has some ({error}); wrap it: lambda: train(model, data)."
+            f"The loop is called without arguments, and {_name(loop)} has some ({error}); wrap it: "
+            "lambda: train(model, data)."
         ) from error
     except ValueError:
         return  # some callables written in C do not tell their arguments; the call will

@@ -22,7 +22,9 @@ COMPILED = "Torch-Compiled Region"
 
 @dataclass
 class Trace:
-    """The loop's time on the host and on the device; what our own looking took is left out of every figure."""
+    """The loop's time on the host and on the device; what our own looking took is left out of every
+    figure.
+    """
 
     loop: Span
     host: dict[str, list[Span]] = field(default_factory=dict)
@@ -30,11 +32,17 @@ class Trace:
 
     def named(self, *starts: str) -> list[Span]:
         """Everything on the host whose name begins so."""
-        return [span for name, spans in self.host.items() if name.startswith(starts) for span in spans]
+        return [
+            span for name, spans in self.host.items() if name.startswith(starts) for span in spans
+        ]
 
     def kernels(self, word: str = "") -> list[Span]:
         """What the device computed, copies left out."""
-        found = [spans for name, spans in self.device.items() if word in name.lower() and not name.startswith("Mem")]
+        found = [
+            spans
+            for name, spans in self.device.items()
+            if word in name.lower() and not name.startswith("Mem")
+        ]
         return [span for spans in found for span in spans]
 
     def ms(self, spans: Iterable[Span]) -> float:
@@ -46,7 +54,9 @@ class Trace:
         return self.ms([self.loop])
 
     def count(self, *names: str, apart_from: tuple[str, ...] = ()) -> int:
-        """How often the loop did one of these; what one of them calls on its way is not counted again."""
+        """How often the loop did one of these; what one of them calls on its way is not counted
+        again.
+        """
         spans = outermost(span for name in names for span in self.host.get(name, []))
         return len(spans) - len(inside(spans, self.named(LOOK, SETTLE, *apart_from)))
 
@@ -65,10 +75,15 @@ def trace_of(events: Iterable[Any]) -> Trace:
             where[event.name()].append((event.start_ns(), event.end_ns()))
     if LOOP not in host:
         raise MeasureError(
-            "The loop runs a profiler of its own, which ends the one that watches it; take it out for the checklist."
+            "The loop runs a profiler of its own, which ends the one that watches it; take it out "
+            "for the checklist."
         )
     return Trace(host[LOOP][0], dict(host), dict(device))
 
 
 def _clipped(spans: Iterable[Span], to: Span) -> list[Span]:
-    return [(max(begin, to[0]), min(end, to[1])) for begin, end in spans if begin < to[1] and end > to[0]]
+    return [
+        (max(begin, to[0]), min(end, to[1]))
+        for begin, end in spans
+        if begin < to[1] and end > to[0]
+    ]

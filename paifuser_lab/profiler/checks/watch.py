@@ -1,6 +1,8 @@
-"""Run a loop once and watch it: its operators, its models, its gradients. Stands on torch's profiler.
+"""Run a loop once and watch it: its operators, its models, its gradients. Stands on torch's
+profiler.
 
-The loop is the user's own: whatever it raises is raised on, and everything put in place to watch it is gone afterwards.
+The loop is the user's own: whatever it raises is raised on, and everything put in place to watch it
+is gone afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from .trace import LOOP, SETTLE, Trace, trace_of
 
 @dataclass(frozen=True)
 class Memory:
-    """What CUDA's allocator held at one moment: in use, taken from the device, and split so that little fits into it."""
+    """What CUDA's allocator held at one moment: in use, taken from the device, and split so that
+    little fits into it.
+    """
 
     allocated: int = 0
     reserved: int = 0
@@ -100,8 +104,13 @@ class _Watch:
             return
         with our_look():
             now = torch.cuda.memory_stats()
-            found = [now.get(f"{kind}_bytes.all.current", 0) for kind in ("allocated", "reserved", "inactive_split")]
-            self.memory = max(self.memory or Memory(), Memory(*found), key=lambda one: one.allocated)
+            found = [
+                now.get(f"{kind}_bytes.all.current", 0)
+                for kind in ("allocated", "reserved", "inactive_split")
+            ]
+            self.memory = max(
+                self.memory or Memory(), Memory(*found), key=lambda one: one.allocated
+            )
 
     def seen(self, trace: Trace, *, is_interrupted: bool) -> Seen:
         models = self.models
@@ -121,9 +130,14 @@ class _Watch:
 
 
 def watch(loop: Callable[[], Any]) -> Seen:
-    """Run the loop once and tell what was seen; what it gives back is dropped, and an interrupt keeps what was seen until then."""
+    """Run the loop once and tell what was seen; what it gives back is dropped, and an interrupt
+    keeps what was seen until then.
+    """
     if torch.autograd.profiler._is_profiler_enabled:
-        raise MeasureError("A profiler is running already, and torch runs one at a time; call the checklist outside it.")
+        raise MeasureError(
+            "A profiler is running already, and torch runs one at a time; call the checklist "
+            "outside it."
+        )
     watched, is_interrupted = _Watch(), False
     device = "cuda" if torch.cuda.is_available() else None
     with QUIET, profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):

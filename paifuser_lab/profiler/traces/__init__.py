@@ -1,4 +1,6 @@
-"""Traces of torch's profiler: written with layer names on them, and any saved one read back as a stream and summed up."""
+"""Traces of torch's profiler: written with layer names on them, and any saved one read back as a
+stream and summed up.
+"""
 
 from __future__ import annotations
 

@@ -16,12 +16,18 @@ MOST_NAMES = 200_000
 LONGEST_NAME = 2000
 LARGEST_ID = 1 << 62
 
-LAYER_NAME = re.compile(r"(?:(\S+) )?\((\w+)\)")  # as `profiler.trace` writes it; the model itself has no path
-MODULE_CALL = re.compile(r"nn\.Module: (\w+?)(?:_\d+)?")  # as torch.profiler writes it when it is asked for stacks
+LAYER_NAME = re.compile(
+    r"(?:(\S+) )?\((\w+)\)"
+)  # as `profiler.trace` writes it; the model itself has no path
+MODULE_CALL = re.compile(
+    r"nn\.Module: (\w+?)(?:_\d+)?"
+)  # as torch.profiler writes it when it is asked for stacks
 
 
 class Kind(IntEnum):
-    """What an event is. Of two events with the same times, the smaller kind is around the larger."""
+    """What an event is. Of two events with the same times, the smaller kind is around the
+    larger.
+    """
 
     ANNOTATION = 0
     LAYER = 1
@@ -32,11 +38,15 @@ class Kind(IntEnum):
     FILL = 6
 
 
-# Category names differ by version: capitals until torch 1.12, and cuda_driver where Triton launches. The profiler of old wrote none.
+# Category names differ by version: capitals until torch 1.12, and cuda_driver where Triton
+# launches. The profiler of old wrote none.
 KINDS = {
     **dict.fromkeys(("", "operator", "cpu_op"), Kind.OPERATOR),
     "user_annotation": Kind.ANNOTATION,
-    **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "xpu_driver"), Kind.RUNTIME),
+    **dict.fromkeys(
+        ("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "xpu_driver"),
+        Kind.RUNTIME,
+    ),
     "kernel": Kind.KERNEL,
     **dict.fromkeys(("memcpy", "gpu_memcpy"), Kind.COPY),
     **dict.fromkeys(("memset", "gpu_memset"), Kind.FILL),
@@ -47,7 +57,9 @@ DIRECTIONS = {"HtoD": "host to device", "DtoH": "device to host"}
 
 
 class Events:
-    """Columns that grow by an event at a time: times in µs, numbers for names, and what joins kernels to operators."""
+    """Columns that grow by an event at a time: times in µs, numbers for names, and what joins
+    kernels to operators.
+    """
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -64,7 +76,9 @@ class Events:
         return len(self.start)
 
     def add(self, event: Any) -> None:
-        """Take an event in; one without a sound time is counted as skipped, one of no interest to us only as seen."""
+        """Take an event in; one without a sound time is counted as skipped, one of no interest to
+        us only as seen.
+        """
         self.seen += 1
         if not isinstance(event, dict):
             self.skipped += 1
@@ -78,7 +92,9 @@ class Events:
             self._close(event)
 
     def finish(self) -> None:
-        """Count what was begun and never ended; its length stays infinite and a reader leaves it out."""
+        """Count what was begun and never ended; its length stays infinite and a reader leaves it
+        out.
+        """
         self.skipped += sum(row >= 0 for rows in self._open.values() for row in rows)
         self._open.clear()
 
@@ -92,10 +108,16 @@ class Events:
             self.skipped += 1
             return -1
         if len(self.start) >= MOST_EVENTS:
-            raise FileError(f"{self.file} holds more than {MOST_EVENTS:,} events; trace fewer steps.")
+            raise FileError(
+                f"{self.file} holds more than {MOST_EVENTS:,} events; trace fewer steps."
+            )
         args = event.get("args")
         args = args if isinstance(args, dict) else {}
-        lane = f"device {args.get('device', event.get('pid'))}" if kind >= Kind.KERNEL else _thread(event)
+        lane = (
+            f"device {args.get('device', event.get('pid'))}"
+            if kind >= Kind.KERNEL
+            else _thread(event)
+        )
         self.start.append(start)
         self.length.append(length)
         self.kind.append(kind)
@@ -122,7 +144,10 @@ class Events:
         found = numbers.get(name)
         if found is None:
             if len(numbers) >= MOST_NAMES:
-                raise FileError(f"{self.file} holds more than {MOST_NAMES:,} different names; is it a trace of a model?")
+                raise FileError(
+                    f"{self.file} holds more than {MOST_NAMES:,} different names; is it a trace of "
+                    "a model?"
+                )
             found = numbers[name] = len(numbers)
         return found
 

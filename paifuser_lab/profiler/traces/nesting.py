@@ -25,7 +25,9 @@ class Table:
     def __init__(self, events: Events) -> None:
         self.names, self.lanes = list(events.names), list(events.lanes)
         length = numpy.frombuffer(events.length)
-        chosen: Any = slice(None) if (ended := numpy.isfinite(length)).all() else numpy.flatnonzero(ended)
+        chosen: Any = (
+            slice(None) if (ended := numpy.isfinite(length)).all() else numpy.flatnonzero(ended)
+        )
         self.length: Floats = length[chosen]
         self.start: Floats = numpy.frombuffer(events.start)[chosen]
         self.kind: Rows = numpy.frombuffer(events.kind, numpy.int8)[chosen]
@@ -51,7 +53,9 @@ class Table:
 
     def by_name(self, rows: Rows, weights: Floats) -> Floats:
         """The sum of `weights` over the chosen rows, for each name."""
-        return numpy.asarray(numpy.bincount(self.name[rows], weights[rows], len(self.names)), numpy.float64)
+        return numpy.asarray(
+            numpy.bincount(self.name[rows], weights[rows], len(self.names)), numpy.float64
+        )
 
     def count(self, rows: Rows) -> Rows:
         """How many of the chosen rows have each name."""
@@ -60,14 +64,17 @@ class Table:
 
 @dataclass(frozen=True)
 class Nesting:
-    """For each event on the CPU: its own time, and the rows of what is around it (-1 where nothing is)."""
+    """For each event on the CPU: its own time, and the rows of what is around it (-1 where nothing
+    is).
+    """
 
     own: Floats
     parent: Rows
     layer: Rows
 
     def is_again(self, table: Table) -> Rows:
-        """Which events are their parent once more: the only one in it, under the same name, dispatched again.
+        """Which events are their parent once more: the only one in it, under the same name,
+        dispatched again.
 
         They are one call, as they are to torch.profiler.
         """
@@ -82,8 +89,9 @@ class Nesting:
 def nest(table: Table) -> Nesting:
     """Find what each event is in, a thread at a time, by time alone.
 
-    Clocks round, so an event that reaches over the end of another is in it when at least half of it is. Calls of the runtime are in an
-    operator but take nothing from its own time: nobody else could be blamed for it.
+    Clocks round, so an event that reaches over the end of another is in it when at least half of it
+    is. Calls of the runtime are in an operator but take nothing from its own time: nobody else
+    could be blamed for it.
     """
     own = array("d", table.length.tobytes())
     parent, layer = array("i", [-1]) * len(own), array("i", [-1]) * len(own)
@@ -111,16 +119,32 @@ def nest(table: Table) -> Nesting:
             rows.append(row)
             ends.append(end)
     return Nesting(
-        numpy.maximum(numpy.frombuffer(own), 0.0), numpy.frombuffer(parent, numpy.int32), numpy.frombuffer(layer, numpy.int32)
+        numpy.maximum(numpy.frombuffer(own), 0.0),
+        numpy.frombuffer(parent, numpy.int32),
+        numpy.frombuffer(layer, numpy.int32),
     )
 
 
 def _in_order(table: Table) -> Iterator[tuple[int, int, float, float, int]]:
-    """The events of the CPU by thread and time, what is around before what is in it; a block at a time, to save memory."""
+    """The events of the CPU by thread and time, what is around before what is in it; a block at a
+    time, to save memory.
+    """
     rows = numpy.flatnonzero(~table.is_on_device)
-    keys = table.external[rows], table.kind[rows], -table.length[rows], table.start[rows], table.lane[rows]
+    keys = (
+        table.external[rows],
+        table.kind[rows],
+        -table.length[rows],
+        table.start[rows],
+        table.lane[rows],
+    )
     order = rows[numpy.lexsort(keys)]  # operators are numbered as they begin
     for first in range(0, len(order), BLOCK):
         block = order[first : first + BLOCK]
-        columns = (block, table.lane[block], table.start[block], table.length[block], table.kind[block])
+        columns = (
+            block,
+            table.lane[block],
+            table.start[block],
+            table.length[block],
+            table.kind[block],
+        )
         yield from zip(*(column.tolist() for column in columns), strict=True)

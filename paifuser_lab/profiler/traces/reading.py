@@ -1,7 +1,9 @@
-"""Reading a saved trace as a stream: a file of any size, plain or gzipped, is never in memory whole. Stands on ijson.
+"""Reading a saved trace as a stream: a file of any size, plain or gzipped, is never in memory
+whole. Stands on ijson.
 
-A trace may come from anywhere, so a file that is damaged or made to do harm ends in one sentence: values that never end, nesting
-that never ends (ijson's memory grows with the square of the depth) and names without number are stopped.
+A trace may come from anywhere, so a file that is damaged or made to do harm ends in one sentence:
+values that never end, nesting that never ends (ijson's memory grows with the square of the depth)
+and names without number are stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ NOT_STRUCTURE = bytes(sorted(set(range(256)) - set(b'[]{}"')))
 
 
 def read_trace(path: str | Path) -> TraceSummary:
-    """Where the time went in a trace that torch.profiler, Kineto or another tool saved, also on another machine's GPU.
+    """Where the time went in a trace that torch.profiler, Kineto or another tool saved, also on
+    another machine's GPU.
 
     `path` is a `.json` or `.json.gz` file; of a TensorBoard folder the newest trace is read.
     """
@@ -50,16 +53,26 @@ def read_as(path: Path, name: str) -> TraceSummary:
     except OSError as error:
         raise FileError(f"Cannot read {name}: {error.strerror or first_line(error)}.") from error
     if events is None or not len(events):
-        raise FileError(f"{name} holds no operator, annotation or kernel with a time; save a trace with torch.profiler.")
+        raise FileError(
+            f"{name} holds no operator, annotation or kernel with a time; save a trace with "
+            "torch.profiler."
+        )
     return summary_of(events)
 
 
 def _file_of(path: Path) -> Path:
     if not path.is_dir():
         return path
-    traces = [file for pattern in ("*.json", "*.json.gz") for file in path.glob(pattern) if ".pt.trace.json" in file.name]
+    traces = [
+        file
+        for pattern in ("*.json", "*.json.gz")
+        for file in path.glob(pattern)
+        if ".pt.trace.json" in file.name
+    ]
     if not traces:
-        raise FileError(f"{path} is a folder without a trace (*.pt.trace.json); give the trace's file.")
+        raise FileError(
+            f"{path} is a folder without a trace (*.pt.trace.json); give the trace's file."
+        )
     return max(traces, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
 
@@ -76,7 +89,8 @@ def _read(path: Path, name: str, *, is_exact: bool) -> Events | None:
             return None
         where = f" after {parser.events.seen:,} events" if parser.events.seen else ""
         raise FileError(
-            f"{name} is not JSON{where} ({_reason(error)}); was it damaged, or is it another kind of file?"
+            f"{name} is not JSON{where} ({_reason(error)}); was it damaged, or is it another kind "
+            "of file?"
         ) from error
     return parser.events
 
@@ -86,7 +100,10 @@ def _chunks(path: Path, name: str) -> Generator[bytes, None, None]:
     with path.open("rb") as file, progress(f"Reading {name}", path.stat().st_size) as shown:
         is_gzip = (mark := file.read(2)) == GZIP_MARK
         if mark and not is_gzip and path.suffix == ".gz":
-            raise FileError(f"{name} is no gzip file although its name says so; rename it to .json if it is plain text.")
+            raise FileError(
+                f"{name} is no gzip file although its name says so; rename it to .json if it is "
+                "plain text."
+            )
         file.seek(0)
         stream = cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file
         done = 0
@@ -100,9 +117,13 @@ def _piece(stream: BinaryIO, name: str) -> bytes:
     try:
         return stream.read(CHUNK_BYTES)
     except EOFError as error:
-        raise FileError(f"{name} was cut short: its gzip data ends too early; copy it again.") from error
+        raise FileError(
+            f"{name} was cut short: its gzip data ends too early; copy it again."
+        ) from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise FileError(f"{name} is a damaged gzip file ({first_line(error)}); copy it again.") from error
+        raise FileError(
+            f"{name} is a damaged gzip file ({first_line(error)}); copy it again."
+        ) from error
 
 
 def _reason(error: ijson.JSONError) -> str:
@@ -133,11 +154,17 @@ class _Parser:
             self._parse(chunk)
         if self.bytes_without_event > MOST_BYTES_WITHOUT_AN_EVENT:
             size = MOST_BYTES_WITHOUT_AN_EVENT >> 20
-            raise FileError(f"{self.name} goes on for {size} MiB without an event; is it a trace of torch.profiler?")
+            raise FileError(
+                f"{self.name} goes on for {size} MiB without an event; is it a trace of "
+                "torch.profiler?"
+            )
 
     def _parse(self, chunk: bytes) -> None:
         if self.depth.deepest_of(chunk) > DEEPEST:
-            raise FileError(f"{self.name} nests values more than {DEEPEST} deep, which no trace does; is it the right file?")
+            raise FileError(
+                f"{self.name} nests values more than {DEEPEST} deep, which no trace does; is it "
+                "the right file?"
+            )
         self.has_key = self.has_key or b'"traceEvents"' in self.tail + chunk
         self.tail = chunk[-16:]
         self.parser.send(chunk)
@@ -149,14 +176,22 @@ class _Parser:
         try:
             self.parser.close()
         except ijson.JSONError as error:
-            # A list of events may lack its last bracket: writers that were stopped leave it out, and viewers accept that.
+            # A list of events may lack its last bracket: writers that were stopped leave it out,
+            # and viewers accept that.
             if not (self.is_list and self.depth.now == 1 and not self.depth.is_in_string):
-                raise FileError(f"{self.name} was cut short after {self.events.seen:,} events; copy it again.") from error
+                raise FileError(
+                    f"{self.name} was cut short after {self.events.seen:,} events; copy it again."
+                ) from error
         self._take()
         if not (self.events.seen or self.has_key):
-            raise FileError(f"{self.name} is JSON but no trace: it has no list of events ('traceEvents').")
+            raise FileError(
+                f"{self.name} is JSON but no trace: it has no list of events ('traceEvents')."
+            )
         if not self.events.seen:
-            raise FileError(f"{self.name} is an empty trace: it holds no events; let the profiler run for a step.")
+            raise FileError(
+                f"{self.name} is an empty trace: it holds no events; let the profiler run for a "
+                "step."
+            )
         self.events.finish()
 
     def _begin(self, chunk: bytes) -> None:
@@ -193,6 +228,8 @@ class _Depth:
         if not brackets:
             return self.now
         codes = numpy.frombuffer(brackets, numpy.uint8)
-        levels = self.now + numpy.cumsum(numpy.where((codes == ord("[")) | (codes == ord("{")), 1, -1))
+        levels = self.now + numpy.cumsum(
+            numpy.where((codes == ord("[")) | (codes == ord("{")), 1, -1)
+        )
         self.now = int(levels[-1])
         return int(levels.max())

@@ -1,4 +1,6 @@
-"""From the events of a trace to its summary: what is nested in what, and which operator and layer a kernel belongs to."""
+"""From the events of a trace to its summary: what is nested in what, and which operator and layer a
+kernel belongs to.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ def summary_of(events: Events) -> TraceSummary:
         span_ms=_span(table.start, table.end) / 1e3,
         events=events.seen,
         skipped=events.skipped,
-        steps=int((table.is_kind(Kind.ANNOTATION) & table.is_named(lambda name: name.startswith(STEP))).sum()),
+        steps=int(
+            (
+                table.is_kind(Kind.ANNOTATION) & table.is_named(lambda name: name.startswith(STEP))
+            ).sum()
+        ),
         has_device=bool(table.is_on_device.any()),
         operators=_operators(table, nesting, own, total),
         kernels=_kernels(table, nesting),
@@ -38,7 +44,10 @@ def summary_of(events: Events) -> TraceSummary:
         copies=tuple(_copies(events)),
         device_idle_ratio=_device_idle(table),
         cpu_idle_ratio=_cpu_idle(table, nesting),
-        data_loading_ms=float(table.length[table.is_named(lambda name: name.startswith(DATA_LOADING))].sum()) / 1e3,
+        data_loading_ms=float(
+            table.length[table.is_named(lambda name: name.startswith(DATA_LOADING))].sum()
+        )
+        / 1e3,
         synchronisation_ms=float(table.length[waits].sum()) / 1e3,
         synchronisations=int(waits.sum()),
         value_reads=_value_reads(table),
@@ -47,10 +56,11 @@ def summary_of(events: Events) -> TraceSummary:
 
 
 def _owners(table: Table, nesting: Nesting, rows: Rows) -> Rows:
-    """The operator (or annotation) that started each of these events of the device; -1 where the trace does not say.
+    """The operator (or annotation) that started each of these events of the device; -1 where the
+    trace does not say.
 
-    The profiler writes the operator's number onto the kernel. Where it did not, the call of the runtime that launched the kernel
-    leads to the operator around it.
+    The profiler writes the operator's number onto the kernel. Where it did not, the call of the
+    runtime that launched the kernel leads to the operator around it.
     """
     known = numpy.flatnonzero((table.external > 0) & (table.kind <= Kind.OPERATOR))
     owner = _found(table.external[rows], table.external[known], known)
@@ -71,7 +81,9 @@ def _found(wanted: Rows, numbers: Rows, rows: Rows) -> Rows:
 
 
 def _device_times(table: Table, nesting: Nesting) -> tuple[Floats, Floats]:
-    """Time on the device for each event of the CPU: what it started itself, and with all that is nested in it."""
+    """Time on the device for each event of the CPU: what it started itself, and with all that is
+    nested in it.
+    """
     own = numpy.zeros(len(table.start))
     rows = numpy.flatnonzero(table.is_on_device)
     owners = _owners(table, nesting, rows)
@@ -85,7 +97,9 @@ def _device_times(table: Table, nesting: Nesting) -> tuple[Floats, Floats]:
     return own, total
 
 
-def _operators(table: Table, nesting: Nesting, own: Floats, total: Floats) -> tuple[TracedOperator, ...]:
+def _operators(
+    table: Table, nesting: Nesting, own: Floats, total: Floats
+) -> tuple[TracedOperator, ...]:
     rows = table.is_kind(Kind.OPERATOR)
     once = rows & ~nesting.is_again(table)
     calls = table.count(once)
@@ -112,7 +126,11 @@ def _operators(table: Table, nesting: Nesting, own: Floats, total: Floats) -> tu
 
 def _layers(table: Table, total: Floats) -> tuple[TracedLayer, ...]:
     rows = table.is_kind(Kind.LAYER)
-    calls, cpu, device = table.count(rows), table.by_name(rows, table.length), table.by_name(rows, total)
+    calls, cpu, device = (
+        table.count(rows),
+        table.by_name(rows, table.length),
+        table.by_name(rows, total),
+    )
     found = []
     for name in numpy.flatnonzero(calls):
         layer, kind = layer_of(table.names[name])
@@ -130,7 +148,9 @@ def _kernels(table: Table, nesting: Nesting) -> tuple[TracedKernel, ...]:
             name=table.names[name],
             calls=int(calls[name]),
             device_ms=float(device[name]) / 1e3,
-            layer=max(spent, key=spent.__getitem__) if (spent := layers.get(int(name), {})) else None,
+            layer=max(spent, key=spent.__getitem__)
+            if (spent := layers.get(int(name), {}))
+            else None,
             layer_count=len(spent),
         )
         for name in numpy.flatnonzero(calls)
@@ -143,7 +163,9 @@ def _layers_of_kernels(table: Table, nesting: Nesting, rows: Rows) -> dict[int, 
     owners = _owners(table, nesting, rows)
     layers = numpy.where(owners >= 0, nesting.layer[owners], -1)
     rows, layers = rows[layers >= 0], layers[layers >= 0]
-    pairs, which = numpy.unique(table.name[rows].astype(numpy.int64) << 32 | table.name[layers], return_inverse=True)
+    pairs, which = numpy.unique(
+        table.name[rows].astype(numpy.int64) << 32 | table.name[layers], return_inverse=True
+    )
     spent = numpy.bincount(which, table.length[rows], len(pairs))
     found: dict[int, dict[str, float]] = {}
     for pair, time in zip(pairs.tolist(), spent.tolist(), strict=True):
@@ -154,22 +176,31 @@ def _layers_of_kernels(table: Table, nesting: Nesting, rows: Rows) -> dict[int, 
 
 def _copies(events: Events) -> Iterator[TracedCopy]:
     for direction, (calls, size, length) in sorted(events.copied.items()):
-        yield TracedCopy(direction=direction, calls=int(calls), bytes=int(size), device_ms=length / 1e3)
+        yield TracedCopy(
+            direction=direction, calls=int(calls), bytes=int(size), device_ms=length / 1e3
+        )
 
 
 def _device_idle(table: Table) -> float | None:
-    """The share of the span in which no kernel ran, on average over the devices; None where there is no device."""
+    """The share of the span in which no kernel ran, on average over the devices; None where there
+    is no device.
+    """
     devices = numpy.unique(table.lane[table.is_on_device])
     span = _span(table.start, table.end)
     if not len(devices) or not span:
         return None
     rows = table.is_kind(Kind.KERNEL)
-    busy = sum(_covered(table.start[one], table.end[one]) for one in (rows & (table.lane == device) for device in devices))
+    busy = sum(
+        _covered(table.start[one], table.end[one])
+        for one in (rows & (table.lane == device) for device in devices)
+    )
     return float(numpy.clip(1 - busy / (span * len(devices)), 0, 1))
 
 
 def _cpu_idle(table: Table, nesting: Nesting) -> float | None:
-    """The share of the main thread's span with neither an operator nor a call of the runtime: Python, or nothing at all."""
+    """The share of the main thread's span with neither an operator nor a call of the runtime:
+    Python, or nothing at all.
+    """
     operators = table.is_kind(Kind.OPERATOR)
     if not operators.any():
         return None
@@ -177,7 +208,11 @@ def _cpu_idle(table: Table, nesting: Nesting) -> float | None:
     there = ~table.is_on_device & (table.lane == main)
     busy = there & (operators | table.is_kind(Kind.RUNTIME))
     span = _span(table.start[there], table.end[there])
-    return float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1)) if span else None
+    return (
+        float(numpy.clip(1 - _covered(table.start[busy], table.end[busy]) / span, 0, 1))
+        if span
+        else None
+    )
 
 
 def _span(starts: Floats, ends: Floats) -> float:
@@ -195,10 +230,14 @@ def _covered(starts: Floats, ends: Floats) -> float:
 
 
 def _value_reads(table: Table) -> int:
-    """How often a tensor's value was asked for as a number: `aten::item` calls `aten::_local_scalar_dense`."""
+    """How often a tensor's value was asked for as a number: `aten::item` calls
+    `aten::_local_scalar_dense`.
+    """
     calls = table.count(table.is_kind(Kind.OPERATOR))
     wanted = ("aten::_local_scalar_dense", "aten::item")
-    return max((int(calls[number]) for number, name in enumerate(table.names) if name in wanted), default=0)
+    return max(
+        (int(calls[number]) for number, name in enumerate(table.names) if name in wanted), default=0
+    )
 
 
 def _is_launch(name: str) -> bool:

@@ -1,4 +1,6 @@
-"""Tracing a workload with torch.profiler, each layer's call named in the trace. It opens in Perfetto and in TensorBoard."""
+"""Tracing a workload with torch.profiler, each layer's call named in the trace. It opens in
+Perfetto and in TensorBoard.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,20 @@ from ...workload import Workload, running, workload_of
 from .reading import read_as
 
 ENDINGS = (".json", ".json.gz")
-SAFE = {**dict.fromkeys(range(32), "_"), ord('"'): "'", ord("\\"): "/"}  # Kineto writes names into JSON as they are
+SAFE = {
+    **dict.fromkeys(range(32), "_"),
+    ord('"'): "'",
+    ord("\\"): "/",
+}  # Kineto writes names into JSON as they are
 
 
 def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
-    """Trace a few runs of the model into a file, each layer's call named by its path and type, and say where the time went.
+    """Trace a few runs of the model into a file, each layer's call named by its path and type, and
+    say where the time went.
 
-    `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file that TensorBoard's profiler plugin shows. One run goes
-    before, untraced. When it is interrupted, the runs that were finished are kept.
+    `path` ends in `.json` or `.json.gz`, for Perfetto; a folder gets a file that TensorBoard's
+    profiler plugin shows. One run goes before, untraced. When it is interrupted, the runs that were
+    finished are kept.
     """
     work = workload_of(work)
     if runs < 1:
@@ -49,35 +57,56 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
 
 
 def _show_tensorboard_the_way() -> None:
-    """`%tensorboard` looks for its program where the shell looks, not beside the Python that the notebook runs with."""
+    """`%tensorboard` looks for its program where the shell looks, not beside the Python that the
+    notebook runs with.
+    """
     beside = Path(sys.executable).with_name("tensorboard")
     if beside.exists():
         os.environ.setdefault("TENSORBOARD_BINARY", str(beside))
 
 
 def _target(path: Path, name: str) -> Path:
-    """The file to write: `path` itself, or one in it under a name that TensorBoard's plugin looks for."""
+    """The file to write: `path` itself, or one in it under a name that TensorBoard's plugin looks
+    for.
+    """
     if path.is_dir() or not (path.suffix or path.is_file()):
         worker = re.sub(r"[^\w-]+", "_", name)
         return path / f"{worker}.{time.time_ns()}.pt.trace.json"
     if not path.name.endswith(ENDINGS):
-        raise FileError(f"A trace cannot be written as {path.name}; give a name that ends in .json or .json.gz, or a folder.")
+        raise FileError(
+            f"A trace cannot be written as {path.name}; give a name that ends in .json or "
+            ".json.gz, or a folder."
+        )
     return path
 
 
 def _record(work: Workload, runs: int) -> tuple[profile, bool]:
     """The profiler after its runs, and whether they were interrupted."""
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if work.device.type == "cuda" else [])]
+    activities = [
+        ProfilerActivity.CPU,
+        *([ProfilerActivity.CUDA] if work.device.type == "cuda" else []),
+    ]
     steps = schedule(wait=0, warmup=1, active=runs, repeat=1)
-    inputs = [work.inputs.clone() for _ in range(runs + 1)]  # beforehand, so that copying them is not in the trace
-    recorder = profile(activities=activities, schedule=steps, record_shapes=True, profile_memory=True)
+    inputs = [
+        work.inputs.clone() for _ in range(runs + 1)
+    ]  # beforehand, so that copying them is not in the trace
+    recorder = profile(
+        activities=activities, schedule=steps, record_shapes=True, profile_memory=True
+    )
     finished = 0
-    with running(work.model), _naming(work.model), progress(f"Tracing {work.name}", runs) as shown, recorder:
+    with (
+        running(work.model),
+        _naming(work.model),
+        progress(f"Tracing {work.name}", runs) as shown,
+        recorder,
+    ):
         try:
             for count, one in enumerate(inputs):
                 one(work.model)
                 if count == 0 and work.device.type == "cuda":
-                    torch.cuda.synchronize(work.device)  # what the untraced run left to do is not traced
+                    torch.cuda.synchronize(
+                        work.device
+                    )  # what the untraced run left to do is not traced
                 recorder.step()
                 finished = count
                 shown.advance(min(count, 1))

@@ -1,9 +1,12 @@
-"""The blocks that a model may do without: those that answer their input when all of their weights are zero.
+"""The blocks that a model may do without: those that answer their input when all of their weights
+are zero.
 
-That is so where a block adds something to its input and nothing happens to the sum that would change the input alone: the residual
-blocks of ResNet (whose input is not negative, so that the last ReLU leaves it) and MobileNetV2, and transformers that normalise before
-each branch. It is not so where the width or the resolution changes, nor where a norm follows the sum, as in BERT. What ran is what
-counts: each layer is called once more with what it was given, on the example inputs and on the same with their signs turned.
+That is so where a block adds something to its input and nothing happens to the sum that would
+change the input alone: the residual blocks of ResNet (whose input is not negative, so that the last
+ReLU leaves it) and MobileNetV2, and transformers that normalise before each branch. It is not so
+where the width or the resolution changes, nor where a norm follows the sum, as in BERT. What ran is
+what counts: each layer is called once more with what it was given, on the example inputs and on the
+same with their signs turned.
 """
 
 from __future__ import annotations
@@ -29,7 +32,9 @@ NOT_RUN = "it did not run on the example inputs"
 
 @dataclass
 class Blocks:
-    """By dotted path: what would stand in a block's place, why another layer cannot be left out, and what a block may write to."""
+    """By dotted path: what would stand in a block's place, why another layer cannot be left out,
+    and what a block may write to.
+    """
 
     free: dict[str, Told] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -38,7 +43,11 @@ class Blocks:
     @property
     def innermost(self) -> list[str]:
         """The free blocks that hold no other."""
-        return [name for name in self.free if not any(other.startswith(f"{name}.") for other in self.free)]
+        return [
+            name
+            for name in self.free
+            if not any(other.startswith(f"{name}.") for other in self.free)
+        ]
 
     def reason(self, layer: str) -> str:
         """Why a layer cannot be left out."""
@@ -51,10 +60,14 @@ def find_blocks(model: nn.Module, inputs: Inputs) -> Blocks:
     _look(model, inputs, found)
     turned = turned_of(inputs)
     if turned is not None:
-        with suppress(Exception):  # a model may refuse such inputs; then the example inputs alone have to say
+        with suppress(
+            Exception
+        ):  # a model may refuse such inputs; then the example inputs alone have to say
             _look(model, turned, found)
     names = {name: None for name, _ in model.named_modules()}
-    found.free = {name: found.free[name] for name in names if name in found.free and name not in found.refused}
+    found.free = {
+        name: found.free[name] for name in names if name in found.free and name not in found.refused
+    }
     return found
 
 
@@ -92,7 +105,10 @@ def _look(model: nn.Module, inputs: Inputs, found: Blocks) -> None:
 def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Told | str:
     """What would stand in its place, or why nothing can."""
     if rounded := next((one for one in block.modules() if isinstance(one, QuantizedLayer)), None):
-        return f"it is in {rounded.format}, and only floating-point weights can be tried at zero; put 'shorten' before precision and qat"
+        return (
+            f"it is in {rounded.format}, and only floating-point weights can be tried at zero; put "
+            "'shorten' before precision and qat"
+        )
     if next(block.parameters(), None) is None:
         return "it has no weights"
     try:
@@ -106,7 +122,11 @@ def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
 
 def _reason(args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> str:
     given = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    parts = [part for part in (answer if isinstance(answer, tuple | list) else [answer]) if isinstance(part, Tensor)]
+    parts = [
+        part
+        for part in (answer if isinstance(answer, tuple | list) else [answer])
+        if isinstance(part, Tensor)
+    ]
     if given and parts and all(part.shape != value.shape for part in parts for value in given):
         shapes = ("×".join(map(str, one.shape)) for one in (given[0], parts[0]))
         return "it is given {} and answers {}".format(*shapes)

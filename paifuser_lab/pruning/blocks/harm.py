@@ -1,4 +1,6 @@
-"""The blocks without which a model's answer changes least: each is left out alone, then the best ones again beside those that went."""
+"""The blocks without which a model's answer changes least: each is left out alone, then the best
+ones again beside those that went.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def least_harm(
     count: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
-    """So many more blocks, in the order in which they go, and the relative error of the answer without all of them so far."""
+    """So many more blocks, in the order in which they go, and the relative error of the answer
+    without all of them so far.
+    """
     shorter = copy.deepcopy(model)
     expected = _answer(model, inputs)
     for layer in gone:
@@ -40,7 +44,10 @@ def least_harm(
             best = sorted(errors, key=lambda layer: errors[layer])
             for layer in best[:JUDGED_AGAIN] if chosen else best:
                 if should_stop():
-                    raise StoppedError(f"was stopped after {len(chosen)} of {counted(count, 'block')}; nothing was changed.")
+                    raise StoppedError(
+                        f"was stopped after {len(chosen)} of {counted(count, 'block')}; nothing "
+                        "was changed."
+                    )
                 block = shorter.get_submodule(layer)
                 _replace(shorter, blocks, layer)
                 errors[layer] = output_error(expected, _answer(shorter, inputs))[0]

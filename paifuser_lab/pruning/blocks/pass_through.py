@@ -1,4 +1,6 @@
-"""What stands in a block's place: it answers what it is given, in the form in which the block answered."""
+"""What stands in a block's place: it answers what it is given, in the form in which the block
+answered.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Told = dict[str, Any]  # what stands there, as plain data; none for a single tensor that goes through
+Told = dict[
+    str, Any
+]  # what stands there, as plain data; none for a single tensor that goes through
 
 PLAIN = (bool, int, float, str, type(None))
 
 
 class Passing(nn.Module):
-    """Called as a block was whose answer is a tuple, a list or a dict, or which is given more than one thing."""
+    """Called as a block was whose answer is a tuple, a list or a dict, or which is given more than
+    one thing.
+    """
 
     def __init__(self, told: Told) -> None:
         super().__init__()
@@ -22,7 +28,10 @@ class Passing(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Each part of the answer is one of the arguments, or always the same."""
-        parts = [_argument(part, args, kwargs) if "name" in part else part["value"] for part in self.told["parts"]]
+        parts = [
+            _argument(part, args, kwargs) if "name" in part else part["value"]
+            for part in self.told["parts"]
+        ]
         match self.told["form"]:
             case "tuple":
                 return tuple(parts)
@@ -38,14 +47,22 @@ class Passing(nn.Module):
 
 
 def stand_in(block: nn.Module, told: Told) -> nn.Module:
-    """What answers its input in the block's place; the plain attributes of the block are kept, for code that reads them."""
+    """What answers its input in the block's place; the plain attributes of the block are kept, for
+    code that reads them.
+    """
     made = Passing(told) if told else nn.Identity()
-    own = {name: value for name, value in vars(block).items() if not name.startswith("_") and name not in ("training", "told")}
+    own = {
+        name: value
+        for name, value in vars(block).items()
+        if not name.startswith("_") and name not in ("training", "told")
+    }
     vars(made).update({name: value for name, value in own.items() if isinstance(value, PLAIN)})
     return made
 
 
-def passed_on(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> Told | None:
+def passed_on(
+    block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any
+) -> Told | None:
     """How the answer is made of the arguments alone, a tensor among them; None where it is not."""
     form, keys, leaves = _opened(answer)
     parts = [_part(block, args, kwargs, leaf) for leaf in leaves]
@@ -65,7 +82,9 @@ def _opened(answer: Any) -> tuple[str, list[str], list[Any]]:
     return "tensor", [], [answer]
 
 
-def _part(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], leaf: Any) -> dict[str, Any] | None:
+def _part(
+    block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], leaf: Any
+) -> dict[str, Any] | None:
     """One part of an answer: which argument it is, or which plain value."""
     if isinstance(leaf, PLAIN):
         return {"value": leaf}

@@ -1,4 +1,6 @@
-"""The shorter model against the same model with zeros in the blocks that are left out: they must answer the same."""
+"""The shorter model against the same model with zeros in the blocks that are left out: they must
+answer the same.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,21 @@ from torch import nn
 from ...errors import first_line
 from ...model.replace import replace_layer
 from ...workload import Inputs
-from ..groups.proof import HALF_TOLERANCE, TOLERANCE, answers_of, exact_copy, format_of, relative_gap
+from ..groups.proof import (
+    HALF_TOLERANCE,
+    TOLERANCE,
+    answers_of,
+    exact_copy,
+    format_of,
+    relative_gap,
+)
 from .blocks import Blocks, emptied
 from .pass_through import stand_in
 
 
-def obstacle(model: nn.Module, inputs: Inputs, blocks: Blocks, layers: Collection[str]) -> str | None:
+def obstacle(
+    model: nn.Module, inputs: Inputs, blocks: Blocks, layers: Collection[str]
+) -> str | None:
     """Why these blocks cannot be left out together; None where they can."""
     exact, given = exact_copy(model, inputs)
     zeroed, shorter = copy.deepcopy(exact), copy.deepcopy(exact)

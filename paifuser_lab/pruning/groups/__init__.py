@@ -26,4 +26,13 @@ from .predicted_cost import cut_cost
 from .remembered import cut_again, cut_and_tell
 from .removal import cut, mask
 
-__all__ = ["Structure", "channel_groups", "couple", "cut", "cut_again", "cut_and_tell", "cut_cost", "mask"]
+__all__ = [
+    "Structure",
+    "channel_groups",
+    "couple",
+    "cut",
+    "cut_again",
+    "cut_and_tell",
+    "cut_cost",
+    "mask",
+]

@@ -1,4 +1,6 @@
-"""Atoms: one for each place along each dimension of each weight, and which of them have to go together."""
+"""Atoms: one for each place along each dimension of each weight, and which of them have to go
+together.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ BESIDE = "it stands beside values that are no channels"
 
 @dataclass(frozen=True)
 class Span:
-    """The atoms of one dimension of one weight, which lie side by side; of no weight where a constant is as wide as what it meets."""
+    """The atoms of one dimension of one weight, which lie side by side; of no weight where a
+    constant is as wide as what it meets.
+    """
 
     weight: str
     dimension: int
@@ -25,7 +29,9 @@ class Span:
 
 
 class Atoms:
-    """A union-find over atoms that remembers why some must stay, and why some were tied into one."""
+    """A union-find over atoms that remembers why some must stay, and why some were tied into
+    one.
+    """
 
     def __init__(self) -> None:
         self.parents: Numbers = numpy.zeros(1, dtype=numpy.int64)
@@ -64,7 +70,11 @@ class Atoms:
 
     def spans_of(self, atoms: Numbers) -> set[int]:
         """Which spans these atoms are of, by number."""
-        return {bisect_right(self.starts, atom) - 1 for atom in numpy.unique(atoms).tolist() if atom != FIXED}
+        return {
+            bisect_right(self.starts, atom) - 1
+            for atom in numpy.unique(atoms).tolist()
+            if atom != FIXED
+        }
 
     def fix(self, atoms: Numbers, reason: str) -> None:
         """Nothing in these classes can be removed."""

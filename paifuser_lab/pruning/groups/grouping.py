@@ -1,4 +1,6 @@
-"""From classes of atoms to groups of channels: what has its places in the same weights can be removed unit by unit."""
+"""From classes of atoms to groups of channels: what has its places in the same weights can be
+removed unit by unit.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Structure:
 
     def kept(self, removed: set[int]) -> Flags:
         """Whether each atom stays when these classes are removed."""
-        return ~numpy.isin(self.classes, numpy.fromiter(removed, dtype=numpy.int64, count=len(removed)))
+        return ~numpy.isin(
+            self.classes, numpy.fromiter(removed, dtype=numpy.int64, count=len(removed))
+        )
 
 
 def couple(model: nn.Module, inputs: Inputs) -> Structure:
@@ -45,7 +49,9 @@ def couple(model: nn.Module, inputs: Inputs) -> Structure:
     classes = atoms.roots(numpy.arange(atoms.count))
     kinds = _kinds(model, space)
     grouped = _by_signature(atoms, classes, kinds)
-    grouped = [(signature, units) for signature, units in grouped if not _is_window(atoms, signature)]
+    grouped = [
+        (signature, units) for signature, units in grouped if not _is_window(atoms, signature)
+    ]
     groups = [_group(atoms, signature, units, kinds) for signature, units in grouped]
     order = sorted(range(len(groups)), key=lambda index: grouped[index][1][0])
     return Structure(
@@ -66,7 +72,9 @@ def channel_groups(work: Workload) -> Coupling:
 Signature = tuple[tuple[int, int], ...]  # spans, and how many places a unit has in each
 
 
-def _by_signature(atoms: Atoms, classes: Numbers, kinds: list[str]) -> list[tuple[Signature, list[int]]]:
+def _by_signature(
+    atoms: Atoms, classes: Numbers, kinds: list[str]
+) -> list[tuple[Signature, list[int]]]:
     """Classes that have equally many places in the same spans."""
     places: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, span in enumerate(atoms.spans):
@@ -84,7 +92,10 @@ def _by_signature(atoms: Atoms, classes: Numbers, kinds: list[str]) -> list[tupl
 
 def _group(atoms: Atoms, signature: Signature, units: list[int], kinds: list[str]) -> ChannelGroup:
     members = tuple(_member(atoms.spans[number], kinds[number]) for number, _ in signature)
-    main = max((place for place, one in enumerate(members) if one.kind == "rows"), key=lambda place: signature[place][1])
+    main = max(
+        (place for place, one in enumerate(members) if one.kind == "rows"),
+        key=lambda place: signature[place][1],
+    )
     return ChannelGroup(
         name=members[main].layer or members[main].parameter,
         width=len(units),
@@ -95,7 +106,9 @@ def _group(atoms: Atoms, signature: Signature, units: list[int], kinds: list[str
 
 
 def _is_window(atoms: Atoms, signature: Signature) -> bool:
-    """Whether it is one whole dimension of one weight, and not that of its channels: the window of a convolution, say."""
+    """Whether it is one whole dimension of one weight, and not that of its channels: the window of
+    a convolution, say.
+    """
     (number, count), *others = signature
     span = atoms.spans[number]
     return not others and span.dimension > 0 and count == span.stop - span.start
@@ -106,20 +119,28 @@ def _obstacle(atoms: Atoms, signature: Signature, units: list[int]) -> str | Non
     root = units[0]
     if root in atoms.fixed:
         return atoms.fixed[root]
-    if any(count == atoms.spans[number].stop - atoms.spans[number].start for number, count in signature):
+    if any(
+        count == atoms.spans[number].stop - atoms.spans[number].start for number, count in signature
+    ):
         return atoms.tied.get(root, ALONE)
     return None
 
 
 def _member(span: Span, kind: str) -> Member:
     layer, _, parameter = span.weight.rpartition(".")
-    return Member.model_validate({"layer": layer, "parameter": parameter, "dimension": span.dimension, "kind": kind})
+    return Member.model_validate(
+        {"layer": layer, "parameter": parameter, "dimension": span.dimension, "kind": kind}
+    )
 
 
 def _kinds(model: nn.Module, space: Space) -> list[str]:
     """What each span is: rows, unless values are only summed over along it; or a buffer's."""
     buffers = {name for name, _ in model.named_buffers()}
     return [
-        "buffer" if span.weight in buffers else "columns" if number in space.consumed - space.emitted else "rows"
+        "buffer"
+        if span.weight in buffers
+        else "columns"
+        if number in space.consumed - space.emitted
+        else "rows"
         for number, span in enumerate(space.atoms.spans)
     ]

@@ -1,9 +1,10 @@
 """Labels: what the elements of a tensor are made of, and the few things that rules do with them.
 
-A label says for every element of a tensor which atom it stands or falls with. A tensor has a label for each of its dimensions
-that can lose something: an activation usually one, a weight matrix one for its rows and one for its columns. A dimension along
-which a label is the same has stride 0, so that labels are small and moving operators move them as they move the tensor.
-A tensor without labels is fixed in all its dimensions.
+A label says for every element of a tensor which atom it stands or falls with. A tensor has a label
+for each of its dimensions that can lose something: an activation usually one, a weight matrix one
+for its rows and one for its columns. A dimension along which a label is the same has stride 0, so
+that labels are small and moving operators move them as they move the tensor. A tensor without
+labels is fixed in all its dimensions.
 """
 
 from __future__ import annotations
@@ -45,15 +46,21 @@ class Space:
         self.multiplied: list[Product] = []
 
     def labels_of_constant(self, shape: Sequence[int], dims: Iterable[int]) -> Labels:
-        """Labels for dimensions along which all values are equal: a smaller one would do as well."""
+        """Labels for dimensions along which all values are equal: a smaller one would do as
+        well.
+        """
         return tuple(
-            spread(torch.from_numpy(self.atoms.fresh("", dim, shape[dim])), dim, shape) for dim in dims if shape[dim] > 1
+            spread(torch.from_numpy(self.atoms.fresh("", dim, shape[dim])), dim, shape)
+            for dim in dims
+            if shape[dim] > 1
         )
 
     def labels_of_weight(self, name: str, shape: Sequence[int]) -> Labels:
         """A label for each dimension that can lose something."""
         return tuple(
-            spread(torch.from_numpy(self.atoms.fresh(name, dim, size)), dim, shape) for dim, size in enumerate(shape) if size > 1
+            spread(torch.from_numpy(self.atoms.fresh(name, dim, size)), dim, shape)
+            for dim, size in enumerate(shape)
+            if size > 1
         )
 
     def varies(self, label: Label) -> tuple[int, ...]:
@@ -62,7 +69,11 @@ class Space:
         if not any(size > 1 for size in inner.shape):
             return ()
         roots = self.atoms.roots(inner.numpy())
-        return tuple(d for d in range(roots.ndim) if roots.shape[d] > 1 and (roots != roots.take([0], axis=d)).any())
+        return tuple(
+            d
+            for d in range(roots.ndim)
+            if roots.shape[d] > 1 and (roots != roots.take([0], axis=d)).any()
+        )
 
     def unite(self, one: Label, other: Label) -> None:
         """Elements at equal places go together."""
@@ -85,14 +96,19 @@ class Space:
         return tuple(self.whole(label, dims, why) for label in labels)
 
     def axes(self, labels: Labels, dims: Sequence[int], why: str) -> list[Tensor | None]:
-        """What lies along each of these dimensions, as rows of atoms: a label each, the first of them along which it varies.
+        """What lies along each of these dimensions, as rows of atoms: a label each, the first of
+        them along which it varies.
 
-        Where two were merged into one dimension, such as heads and what is in them, the outer keeps its units.
+        Where two were merged into one dimension, such as heads and what is in them, the outer keeps
+        its units.
         """
         found: list[Tensor | None] = [None] * len(dims)
         for label in labels:
             varied = self.varies(label)
-            place = next((place for place, dim in enumerate(dims) if dim in varied and found[place] is None), None)
+            place = next(
+                (place for place, dim in enumerate(dims) if dim in varied and found[place] is None),
+                None,
+            )
             kept = None if place is None else dims[place]
             label = self.whole(label, [dim for dim in varied if dim != kept], why)
             if place is not None and kept is not None:
@@ -132,11 +148,17 @@ class Space:
         self.consumed |= self._spans_of(rows)
 
     def watch(self, labels: Labels) -> None:
-        """Remember labels that vary along several dimensions, which a tensor cut into a smaller one cannot."""
-        self.watched += [label for label in labels if sum(size > 1 for size in core(label).shape) > 1]
+        """Remember labels that vary along several dimensions, which a tensor cut into a smaller one
+        cannot.
+        """
+        self.watched += [
+            label for label in labels if sum(size > 1 for size in core(label).shape) > 1
+        ]
 
     def settle(self) -> None:
-        """Leave no tensor with a label that varies along more than one dimension: keep the one with the most classes."""
+        """Leave no tensor with a label that varies along more than one dimension: keep the one with
+        the most classes.
+        """
         is_settled = False
         while not is_settled:
             is_settled = True
@@ -144,25 +166,41 @@ class Space:
                 varied = self.varies(label)
                 if len(varied) > 1:
                     best = max(varied, key=lambda dim: self._classes_along(label, dim))
-                    self.whole(label, [dim for dim in varied if dim != best], "a reshape mixes it with others")
+                    self.whole(
+                        label,
+                        [dim for dim in varied if dim != best],
+                        "a reshape mixes it with others",
+                    )
                     is_settled = False
 
     def _classes_along(self, label: Label, dim: int) -> int:
         """How many units could be removed if only this dimension lost any."""
-        roots = numpy.moveaxis(self.atoms.roots(core(label).numpy()), dim, 0).reshape(core(label).shape[dim], -1)
+        roots = numpy.moveaxis(self.atoms.roots(core(label).numpy()), dim, 0).reshape(
+            core(label).shape[dim], -1
+        )
         names, columns = numpy.unique(roots, return_inverse=True)
         columns = columns.reshape(roots.shape)
         rows = numpy.broadcast_to(numpy.arange(len(roots))[:, None], roots.shape)
         nodes = len(roots) + len(names)
-        graph = coo_array((numpy.ones(roots.size), (rows.ravel(), len(roots) + columns.ravel())), shape=(nodes, nodes))
+        graph = coo_array(
+            (numpy.ones(roots.size), (rows.ravel(), len(roots) + columns.ravel())),
+            shape=(nodes, nodes),
+        )
         _, component = connected_components(graph, directed=False)
         stays = {
-            int(component[len(roots) + i]) for i, name in enumerate(names.tolist()) if name == FIXED or name in self.atoms.fixed
+            int(component[len(roots) + i])
+            for i, name in enumerate(names.tolist())
+            if name == FIXED or name in self.atoms.fixed
         }
         return len(set(component[: len(roots)].tolist()) - stays)
 
     def _spans_of(self, rows: Iterable[Tensor | None]) -> set[int]:
-        return {span for row in rows if row is not None for span in self.atoms.spans_of(core(row).numpy())}
+        return {
+            span
+            for row in rows
+            if row is not None
+            for span in self.atoms.spans_of(core(row).numpy())
+        }
 
 
 def core(label: Label) -> Tensor:
@@ -175,14 +213,20 @@ def compressed(label: Label) -> Label:
     shape = label.shape
     for dim in range(label.ndim):
         first = label.narrow(dim, 0, 1) if label.shape[dim] else label
-        if label.shape[dim] > 1 and label.stride(dim) != 0 and torch.equal(core(label), core(first).expand_as(core(label))):
+        if (
+            label.shape[dim] > 1
+            and label.stride(dim) != 0
+            and torch.equal(core(label), core(first).expand_as(core(label)))
+        ):
             label = first
     return label.expand(shape)
 
 
 def spread(row: Tensor, dim: int, shape: Sequence[int]) -> Label:
     """A row of atoms as the label of a tensor whose dimension it is."""
-    return row.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(list(shape))
+    return row.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(
+        list(shape)
+    )
 
 
 def along(label: Label, dim: int) -> Tensor:

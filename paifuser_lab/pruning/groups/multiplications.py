@@ -1,4 +1,6 @@
-"""What a model multiplies: its convolutions, matrix products and attention, each with the atoms along its sizes."""
+"""What a model multiplies: its convolutions, matrix products and attention, each with the atoms
+along its sizes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .rules import Call
 
 
 def products_of(call: Call) -> list[Product]:
-    """What an operator multiplies, after its rule; nothing where it is no convolution, product or attention."""
+    """What an operator multiplies, after its rule; nothing where it is no convolution, product or
+    attention.
+    """
     found = _NOTED.get(call.name)
     return [] if found is None else found(call)
 
@@ -49,14 +53,18 @@ def _product(call: Call) -> list[Product]:
     left, right = call.args[first : first + 2]
     rows, inner = _row(call, left, 0), _row(call, left, 1)
     columns: Row = _row(call, right, 1) if right.ndim > 1 else 1
-    shape = Shape("product", (left.shape[0],), has_bias=bool(first), dtype=left.dtype, device=left.device.type)
+    shape = Shape(
+        "product", (left.shape[0],), has_bias=bool(first), dtype=left.dtype, device=left.device.type
+    )
     return [Product(call.layer, shape, 1, (rows, inner, columns), 1, (rows, columns))]
 
 
 def _products(call: Call) -> list[Product]:
     first = 1 if call.name == "baddbmm" else 0
     left, right = call.args[first : first + 2]
-    many, rows, inner, columns = (_row(call, *one) for one in ((left, 0), (left, 1), (left, 2), (right, 2)))
+    many, rows, inner, columns = (
+        _row(call, *one) for one in ((left, 0), (left, 1), (left, 2), (right, 2))
+    )
     shape = Shape("products", tuple(left.shape[:2]), dtype=left.dtype, device=left.device.type)
     return [Product(call.layer, shape, 1, (many, rows, inner, columns), 1, (many, rows, columns))]
 
@@ -65,12 +73,19 @@ def _attention(call: Call) -> list[Product]:
     """Queries meet keys, and what comes of it meets values."""
     query, key, value = call.args[:3]
     rank = query.ndim
-    heads, width, own = _row(call, query, rank - 3), _row(call, query, rank - 1), _row(call, value, rank - 1)
+    heads, width, own = (
+        _row(call, query, rank - 3),
+        _row(call, query, rank - 1),
+        _row(call, value, rank - 1),
+    )
     batch = prod(query.shape[: rank - 3])
     shape = Shape("attention", tuple(query.shape[:-1]), dtype=query.dtype, device=query.device.type)
     pairs = batch * query.shape[-2] * key.shape[-2]
     meets = Product(call.layer, shape, pairs, (heads, width), 0, ())
-    return [meets, Product(call.layer, shape, pairs, (heads, own), batch * query.shape[-2], (heads, own))]
+    return [
+        meets,
+        Product(call.layer, shape, pairs, (heads, own), batch * query.shape[-2], (heads, own)),
+    ]
 
 
 def _row(call: Call, tensor: Tensor, dim: int) -> Row:
@@ -81,11 +96,17 @@ def _row(call: Call, tensor: Tensor, dim: int) -> Row:
 
 
 def _is_channels_last(tensor: Tensor) -> bool:
-    return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+    return (
+        tensor.ndim == 4
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+    )
 
 
 _NOTED: dict[str, Callable[[Call], list[Product]]] = {
-    **dict.fromkeys(("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"), _convolution),
+    **dict.fromkeys(
+        ("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution"), _convolution
+    ),
     **dict.fromkeys(("mm", "addmm", "mv", "addmv"), _product),
     **dict.fromkeys(("bmm", "baddbmm"), _products),
     **dict.fromkeys(

@@ -1,4 +1,6 @@
-"""torch's attention with fewer heads than its width would hold, which its own class does not allow."""
+"""torch's attention with fewer heads than its width would hold, which its own class does not
+allow.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from torch.nn import functional
 
 
 class NarrowAttention(nn.MultiheadAttention):
-    """Called as nn.MultiheadAttention is, with its weights; heads keep their size, so the scale stays, too."""
+    """Called as nn.MultiheadAttention is, with its weights; heads keep their size, so the scale
+    stays, too.
+    """
 
     def forward(
         self,
@@ -23,9 +27,14 @@ class NarrowAttention(nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The same answer as without the heads that are gone; the weights of attention are those of the heads that stay."""
+        """The same answer as without the heads that are gone; the weights of attention are those of
+        the heads that stay.
+        """
         is_single = query.ndim == 2
-        given = [one.unsqueeze(0 if self.batch_first else 1) if is_single else one for one in (query, key, value)]
+        given = [
+            one.unsqueeze(0 if self.batch_first else 1) if is_single else one
+            for one in (query, key, value)
+        ]
         given = given if self.batch_first else [one.transpose(0, 1) for one in given]
         q, k, v = self._projected(given)
         mask = self._mask(key_padding_mask, attn_mask, q, k)
@@ -35,7 +44,9 @@ class NarrowAttention(nn.MultiheadAttention):
             weights = (scores if mask is None else scores + mask).softmax(-1)
             found = functional.dropout(weights, self.dropout, self.training) @ v
         else:
-            found = functional.scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
+            found = functional.scaled_dot_product_attention(
+                q, k, v, mask, self.dropout if self.training else 0.0
+            )
         answer = self.out_proj(found.transpose(1, 2).flatten(2))
         answer = answer if self.batch_first else answer.transpose(0, 1)
         if weights is not None and average_attn_weights:
@@ -48,12 +59,18 @@ class NarrowAttention(nn.MultiheadAttention):
     def _projected(self, given: list[Tensor]) -> list[Tensor]:
         """Queries, keys and values, head by head."""
         packed = self.in_proj_weight
-        weights = [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight] if packed is None else list(packed.chunk(3))
+        weights = (
+            [self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+            if packed is None
+            else list(packed.chunk(3))
+        )
         biases = [None] * 3 if self.in_proj_bias is None else list(self.in_proj_bias.chunk(3))
         rows = [functional.linear(*one) for one in zip(given, weights, biases, strict=True)]
         return [row.view(*row.shape[:-1], -1, self.head_dim).transpose(1, 2) for row in rows]
 
-    def _mask(self, padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    def _mask(
+        self, padding: Tensor | None, mask: Tensor | None, q: Tensor, k: Tensor
+    ) -> Tensor | None:
         """Both masks as one that is added, for every example and head or fewer."""
         found = None if mask is None else _added(mask, q)
         if found is not None and found.ndim == 3:
@@ -65,7 +82,11 @@ class NarrowAttention(nn.MultiheadAttention):
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf")) if mask.dtype == torch.bool else mask
+    return (
+        torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, float("-inf"))
+        if mask.dtype == torch.bool
+        else mask
+    )
 
 
 def narrow(attention: nn.MultiheadAttention) -> None:
@@ -77,4 +98,6 @@ def narrow(attention: nn.MultiheadAttention) -> None:
     if rows != attention.embed_dim and not rest and not has_extra:
         attention.__class__ = NarrowAttention
         attention.num_heads = heads
-        attention._qkv_same_embed_dim = False  # torch's fused encoder layer, which takes all heads, keeps out of the way
+        attention._qkv_same_embed_dim = (
+            False  # torch's fused encoder layer, which takes all heads, keeps out of the way
+        )

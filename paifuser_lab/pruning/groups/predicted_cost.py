@@ -1,4 +1,6 @@
-"""What fewer channels would cost, told before anything is cut: each weight's dimensions by the groups that their places belong to."""
+"""What fewer channels would cost, told before anything is cut: each weight's dimensions by the
+groups that their places belong to.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +42,27 @@ def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCos
 
 
 class _Foretelling:
-    """The different lengths found so far, each with its place, and how wide the layers' answers are."""
+    """The different lengths found so far, each with its place, and how wide the layers' answers
+    are.
+    """
 
     def __init__(self, model: nn.Module, structure: Structure, profile: Profile) -> None:
         self.profile = profile
-        self.pace = profile.latency_ms / profile.root.total_ms if profile.root.total_ms else 1.0  # rows were timed in other runs
+        self.pace = (
+            profile.latency_ms / profile.root.total_ms if profile.root.total_ms else 1.0
+        )  # rows were timed in other runs
         self.parameters = dict(model.named_parameters())
         self.owned = _owners(structure)[structure.classes]
         self.dimensions = _dimensions(structure, self.owned)
         self.groups = structure.groups
         self.inside = _inside(structure, profile)
         self.main = _main_weights(model)
-        made = [member for group in structure.groups for member in group.members if member.kind == "rows"]
+        made = [
+            member
+            for group in structure.groups
+            for member in group.members
+            if member.kind == "rows"
+        ]
         self.rows = {member.weight: member.dimension for member in made}
         self.lengths: dict[Length, int] = {}
         self.answers: dict[str, Length] = {}
@@ -65,13 +76,19 @@ class _Foretelling:
         return tuple(CutWeights(times=times, lengths=lengths) for lengths, times in counted.items())
 
     def layers(self, row: LayerProfile) -> list[CutLayer]:
-        """What of a layer's work changes with the widths: all of it together, or what it multiplies for those inside it."""
+        """What of a layer's work changes with the widths: all of it together, or what it multiplies
+        for those inside it.
+        """
         inside = self.inside.get(row.layer, []) if row.macs else []
-        found = [self._product(row, one, _work(one) / sum(map(_work, inside))) for one in inside] or [self._whole(row)]
+        found = [
+            self._product(row, one, _work(one) / sum(map(_work, inside))) for one in inside
+        ] or [self._whole(row)]
         return [one for one in found if one is not None]
 
     def _product(self, row: LayerProfile, product: Product, share: float) -> CutLayer | None:
-        """One product of a layer that does the work of others, as torch's fused encoder layer does; its share of the work."""
+        """One product of a layer that does the work of others, as torch's fused encoder layer does;
+        its share of the work.
+        """
         varying = [length for size in product.sizes if (length := self._size(size)).terms]
         if not varying:
             return None
@@ -79,7 +96,9 @@ class _Foretelling:
         return CutLayer(layer=row.layer, flops=flops, ms=ms, lengths=self._places(varying))
 
     def _whole(self, row: LayerProfile) -> CutLayer | None:
-        """A layer whose work changes with the widths, that of its rows first; None for one whose work does not."""
+        """A layer whose work changes with the widths, that of its rows first; None for one whose
+        work does not.
+        """
         own = self.main.get(row.layer, "")
         first = self.rows.get(own, -1)
         answer = self._answer(row.layer)
@@ -91,12 +110,18 @@ class _Foretelling:
         return CutLayer(layer=row.layer, flops=2 * row.macs, ms=self._busy_ms(row), lengths=lengths)
 
     def _busy_ms(self, row: LayerProfile) -> float:
-        return max(0.0, row.self_ms - row.overhead_ms) * self.pace  # what calling it costs, it costs at any width
+        return (
+            max(0.0, row.self_ms - row.overhead_ms) * self.pace
+        )  # what calling it costs, it costs at any width
 
     def _answer(self, layer: str) -> Length:
-        """By the rows of its weight; without a weight by all that it reads, which only has to be in proportion."""
+        """By the rows of its weight; without a weight by all that it reads, which only has to be in
+        proportion.
+        """
         if layer not in self.answers:
-            self.answers[layer] = ALWAYS_ONE  # for whoever reads, through others, what it gives itself
+            self.answers[layer] = (
+                ALWAYS_ONE  # for whoever reads, through others, what it gives itself
+            )
             own = self.main.get(layer, "")
             read = self.profile[layer].reads_from if layer in self.profile else ()
             rows = self.dimensions.get(own, {}).get(self.rows.get(own, -1), ALWAYS_ONE)
@@ -104,17 +129,27 @@ class _Foretelling:
         return self.answers[layer]
 
     def _varying(self, weight: str) -> Dimensions:
-        return {dimension: length for dimension, length in self.dimensions.get(weight, {}).items() if length.terms}
+        return {
+            dimension: length
+            for dimension, length in self.dimensions.get(weight, {}).items()
+            if length.terms
+        }
 
     def _size(self, row: Row) -> Length:
-        return Length(fixed=row, terms=()) if isinstance(row, int) else _length(len(row), self.owned[row], self.groups)
+        return (
+            Length(fixed=row, terms=())
+            if isinstance(row, int)
+            else _length(len(row), self.owned[row], self.groups)
+        )
 
     def _places(self, lengths: Iterable[Length]) -> tuple[int, ...]:
         return tuple(self.lengths.setdefault(length, len(self.lengths)) for length in lengths)
 
 
 def _main_weights(model: nn.Module) -> dict[str, str]:
-    """The largest weight that is each layer's own, by which its work goes; under its first name where several share it."""
+    """The largest weight that is each layer's own, by which its work goes; under its first name
+    where several share it.
+    """
     first = {id(weight): name for name, weight in model.named_parameters()}
     largest: dict[str, Tensor] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
@@ -125,7 +160,9 @@ def _main_weights(model: nn.Module) -> dict[str, str]:
 
 
 def _inside(structure: Structure, profile: Profile) -> dict[str, list[Product]]:
-    """What layers multiply whose work was seen in a layer around them, by that layer; with what it multiplies itself."""
+    """What layers multiply whose work was seen in a layer around them, by that layer; with what it
+    multiplies itself.
+    """
     found: dict[str, list[Product]] = {}
     for one in structure.space.multiplied:
         found.setdefault(_seen_in(one.layer, profile), []).append(one)
@@ -144,12 +181,16 @@ def _seen_in(layer: str, profile: Profile) -> str:
 
 
 def _work(product: Product) -> int:
-    return product.times * prod(size if isinstance(size, int) else len(size) for size in product.sizes)
+    return product.times * prod(
+        size if isinstance(size, int) else len(size) for size in product.sizes
+    )
 
 
 def _owners(structure: Structure) -> Numbers:
     """The group of each class of atoms that can lose units."""
-    owners: Numbers = numpy.full(int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64)
+    owners: Numbers = numpy.full(
+        int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64
+    )
     for place, units in enumerate(structure.units):
         if structure.groups[place].pinned is None:
             owners[list(units)] = place
@@ -182,4 +223,8 @@ def _together(lengths: Sequence[Length]) -> Length:
     terms: Counter[int] = Counter()
     for length in lengths:
         terms.update(dict(length.terms))
-    return Length(fixed=sum(length.fixed for length in lengths), terms=tuple(sorted(terms.items()))) if lengths else ALWAYS_ONE
+    return (
+        Length(fixed=sum(length.fixed for length in lengths), terms=tuple(sorted(terms.items())))
+        if lengths
+        else ALWAYS_ONE
+    )

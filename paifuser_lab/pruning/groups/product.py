@@ -16,7 +16,9 @@ class Shape:
     """What of a convolution or a matrix product does not change with its widths."""
 
     kind: str
-    given: tuple[int, ...]  # of a convolution its batch and its window of sight, of a product its rows
+    given: tuple[
+        int, ...
+    ]  # of a convolution its batch and its window of sight, of a product its rows
     kernel: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()
@@ -31,11 +33,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Product:
-    """One operator's multiply-adds: `times` for each of what its sizes multiply to; and how many values it makes, likewise."""
+    """One operator's multiply-adds: `times` for each of what its sizes multiply to; and how many
+    values it makes, likewise.
+    """
 
     layer: str
     shape: Shape
     times: int
-    sizes: tuple[Row, ...]  # of a convolution what it makes and reads, of a product its rows, what it reads and makes
+    sizes: tuple[
+        Row, ...
+    ]  # of a convolution what it makes and reads, of a product its rows, what it reads and makes
     made_times: int
     made: tuple[Row, ...]

@@ -1,4 +1,6 @@
-"""A cut model against the same model with zeros in place of what was removed: what differs is not cut at all."""
+"""A cut model against the same model with zeros in place of what was removed: what differs is not
+cut at all.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from .removal import cut, mask
 from .trace_labels import tensors_in, turned_of
 from .width_attributes import candidates, pattern
 
-MOST_DOUBLE = 50_000_000  # weights that are copied in float64; larger models are compared in their own format
+MOST_DOUBLE = (
+    50_000_000  # weights that are copied in float64; larger models are compared in their own format
+)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 HALF_TOLERANCE = 5e-2
 MOST_ATTEMPTS = 64
@@ -27,7 +31,9 @@ Wanted = dict[int, set[int]]  # of a group, by number: the units to remove
 
 @dataclass
 class Proven:
-    """Which groups were cut without a difference, which attributes do not follow, and why the others stay."""
+    """Which groups were cut without a difference, which attributes do not follow, and why the
+    others stay.
+    """
 
     accepted: set[int] = field(default_factory=set)
     left_alone: tuple[str, ...] = ()
@@ -35,7 +41,9 @@ class Proven:
 
 
 def prove(model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted) -> Proven:
-    """Try all groups at once, and halve what fails until each group is accepted or refused by itself."""
+    """Try all groups at once, and halve what fails until each group is accepted or refused by
+    itself.
+    """
     trial = _Trial(model, inputs, structure, wanted)
     ordered = sorted(wanted, key=lambda index: (pattern(structure.groups[index].name), index))
     trial.settle(ordered)
@@ -45,7 +53,9 @@ def prove(model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted
 class _Trial:
     """What has been accepted so far, and the copy in which the next is tried."""
 
-    def __init__(self, model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted) -> None:
+    def __init__(
+        self, model: nn.Module, inputs: Inputs, structure: Structure, wanted: Wanted
+    ) -> None:
         self.structure, self.wanted, self.proven = structure, wanted, Proven()
         self.model, self.inputs = exact_copy(model, inputs)
         self.tolerance = TOLERANCE.get(format_of(self.model), HALF_TOLERANCE)
@@ -62,8 +72,12 @@ class _Trial:
             self.settle(groups[middle:])
 
     def _problem(self, groups: list[int]) -> str | None:
-        """What is wrong with cutting these beside those accepted; None where some way of following is right."""
-        removed = {unit for index in {*groups, *self.proven.accepted} for unit in self.wanted[index]}
+        """What is wrong with cutting these beside those accepted; None where some way of following
+        is right.
+        """
+        removed = {
+            unit for index in {*groups, *self.proven.accepted} for unit in self.wanted[index]
+        }
         try:
             expected = self._expected(removed)
         except Exception as error:
@@ -83,14 +97,18 @@ class _Trial:
         return [answers_of(masked, given) for given in self.inputs]
 
     def _attempts(self, removed: set[int]) -> Iterator[tuple[str, ...]]:
-        """Which attributes stay as they are: as before, then none, one, two …; the same number may stand for two things."""
+        """Which attributes stay as they are: as before, then none, one, two …; the same number may
+        stand for two things.
+        """
         names = sorted(candidates(self.model, self.structure, removed))
         subsets = chain.from_iterable(combinations(names, count) for count in range(len(names) + 1))
         before = self.proven.left_alone
         yield before
         yield from (one for one in islice(subsets, MOST_ATTEMPTS) if one != before)
 
-    def _difference(self, expected: list[list[Tensor]], removed: set[int], left_alone: tuple[str, ...]) -> str | None:
+    def _difference(
+        self, expected: list[list[Tensor]], removed: set[int], left_alone: tuple[str, ...]
+    ) -> str | None:
         smaller = copy.deepcopy(self.model)
         cut(smaller, self.structure, removed, left_alone)
         try:
@@ -104,7 +122,9 @@ class _Trial:
 
 
 def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs]]:
-    """A copy in float64 where that is cheap and runs, and the inputs to compare it on: as they are, and with their signs turned."""
+    """A copy in float64 where that is cheap and runs, and the inputs to compare it on: as they are,
+    and with their signs turned.
+    """
     if sum(weight.numel() for weight in model.parameters()) <= MOST_DOUBLE:
         double = copy.deepcopy(model).double()
         given = inputs.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
@@ -115,15 +135,23 @@ def exact_copy(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[Inputs
 
 
 def _runs(model: nn.Module, inputs: Inputs) -> bool:
-    """Whether the model takes such inputs and answers in numbers; whatever its code raises means that it does not."""
+    """Whether the model takes such inputs and answers in numbers; whatever its code raises means
+    that it does not.
+    """
     try:
-        return all(bool(torch.isfinite(one).all()) for one in answers_of(model, inputs) if one.is_floating_point())
+        return all(
+            bool(torch.isfinite(one).all())
+            for one in answers_of(model, inputs)
+            if one.is_floating_point()
+        )
     except Exception:
         return False
 
 
 def format_of(model: nn.Module) -> torch.dtype:
-    return next((weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32)
+    return next(
+        (weight.dtype for weight in model.parameters() if weight.is_floating_point()), torch.float32
+    )
 
 
 def answers_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
@@ -136,6 +164,9 @@ def relative_gap(wanted: list[Tensor], got: list[Tensor]) -> float:
     """The relative L2 difference of the answers; infinite where their shapes differ."""
     if [one.shape for one in wanted] != [one.shape for one in got]:
         return float("inf")
-    gap = sum(float((one.double() - other.double()).square().sum()) for one, other in zip(wanted, got, strict=True))
+    gap = sum(
+        float((one.double() - other.double()).square().sum())
+        for one, other in zip(wanted, got, strict=True)
+    )
     total = sum(float(one.double().square().sum()) for one in wanted)
     return float((gap / total) ** 0.5) if total else float(gap**0.5)

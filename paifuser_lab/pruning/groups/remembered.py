@@ -1,4 +1,6 @@
-"""What a cut took from a model, as plain data, and the same cut of a fresh model: nothing is run, traced or chosen again."""
+"""What a cut took from a model, as plain data, and the same cut of a fresh model: nothing is run,
+traced or chosen again.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,30 @@ from .width_attributes import follow_shapes
 Attributes = dict[str, dict[str, Any]]  # of each layer: the numbers that it keeps
 
 
-def cut_and_tell(model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()) -> dict[str, Any]:
-    """Cut, and give what was taken: the places of each weight, and the numbers about their width that layers then had."""
+def cut_and_tell(
+    model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Cut, and give what was taken: the places of each weight, and the numbers about their width
+    that layers then had.
+    """
     goes = ~structure.kept(removed)
     weights = [
-        {"weight": span.weight, "dimension": span.dimension, "of": span.stop - span.start, "removed": _as_text(gone)}
+        {
+            "weight": span.weight,
+            "dimension": span.dimension,
+            "of": span.stop - span.start,
+            "removed": _as_text(gone),
+        }
         for span in structure.spans
         if span.weight and (gone := goes[span.start : span.stop].nonzero()[0].tolist())
     ]
     before = _attributes(model)
     cut(model, structure, removed, left_alone)
     after = _attributes(model)
-    changed = {layer: {key: now for key, now in own.items() if before[layer].get(key) != now} for layer, own in after.items()}
+    changed = {
+        layer: {key: now for key, now in own.items() if before[layer].get(key) != now}
+        for layer, own in after.items()
+    }
     return {"weights": weights, "attributes": {layer: own for layer, own in changed.items() if own}}
 
 
@@ -43,26 +57,40 @@ def cut_again(model: nn.Module, told: dict[str, Any]) -> None:
         for key, value in own.items():
             old = vars(modules[layer]).get(key) if layer in modules else None
             if old is None or not _is_number(old):
-                raise StepError(f"layer '{layer}' keeps no number '{key}', which the cut had changed in the model that was saved")
+                raise StepError(
+                    f"layer '{layer}' keeps no number '{key}', which the cut had changed in the "
+                    "model that was saved"
+                )
             setattr(modules[layer], key, type(old)(value))
 
 
 def _shorten(weight: Tensor | None, one: dict[str, Any]) -> None:
     dim, of = one["dimension"], one["of"]
     if weight is None:
-        raise StepError(f"there is no weight '{one['weight']}', which was cut in the model that was saved")
+        raise StepError(
+            f"there is no weight '{one['weight']}', which was cut in the model that was saved"
+        )
     if weight.ndim <= dim or weight.shape[dim] != of:
         raise StepError(
-            f"'{one['weight']}' has shape {tuple(weight.shape)}; before it was cut, dimension {dim} of what was saved had {of}"
+            f"'{one['weight']}' has shape {tuple(weight.shape)}; before it was cut, dimension "
+            f"{dim} of what was saved had {of}"
         )
     gone = set(_from_text(one["removed"]))
-    shorten(weight, dim, torch.tensor([place for place in range(of) if place not in gone], dtype=torch.int64))
+    shorten(
+        weight,
+        dim,
+        torch.tensor([place for place in range(of) if place not in gone], dtype=torch.int64),
+    )
 
 
 def _attributes(model: nn.Module) -> Attributes:
     """The numbers, and rows of numbers, that each layer keeps."""
     return {
-        name: {key: _plain(value) for key, value in vars(module).items() if key != "training" and _is_number(value)}
+        name: {
+            key: _plain(value)
+            for key, value in vars(module).items()
+            if key != "training" and _is_number(value)
+        }
         for name, module in model.named_modules()
     }
 
@@ -80,8 +108,14 @@ def _plain(value: Any) -> Any:
 def _as_text(places: list[int]) -> str:
     """Rising places in few words: '0-3,7'."""
     starts = [one for index, one in enumerate(places) if not index or places[index - 1] != one - 1]
-    ends = [one for index, one in enumerate(places) if index + 1 == len(places) or places[index + 1] != one + 1]
-    return ",".join(f"{low}-{high}" if high > low else f"{low}" for low, high in zip(starts, ends, strict=True))
+    ends = [
+        one
+        for index, one in enumerate(places)
+        if index + 1 == len(places) or places[index + 1] != one + 1
+    ]
+    return ",".join(
+        f"{low}-{high}" if high > low else f"{low}" for low, high in zip(starts, ends, strict=True)
+    )
 
 
 def _from_text(text: str) -> list[int]:

@@ -1,4 +1,6 @@
-"""Remove units from a model, or only set what makes them to zero, which must not make a difference."""
+"""Remove units from a model, or only set what makes them to zero, which must not make a
+difference.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .grouping import Structure
 from .width_attributes import follow
 
 
-def cut(model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()) -> None:
+def cut(
+    model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
+) -> None:
     """Take the units out of every weight, and let the numbers that layers keep follow."""
     kept = structure.kept(removed)
     weights = dict((*model.named_parameters(), *model.named_buffers()))
@@ -20,7 +24,9 @@ def cut(model: nn.Module, structure: Structure, removed: set[int], left_alone: I
         for span in structure.spans:
             stays = kept[span.start : span.stop]
             if span.weight and not stays.all():
-                shorten(weights[span.weight], span.dimension, torch.from_numpy(numpy.flatnonzero(stays)))
+                shorten(
+                    weights[span.weight], span.dimension, torch.from_numpy(numpy.flatnonzero(stays))
+                )
     follow(model, structure, kept, frozenset(left_alone))
 
 
@@ -28,7 +34,12 @@ def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
     """Set the rows that make the units to zero, biases and norms with them."""
     kept = structure.kept(removed)
     weights = dict((*model.named_parameters(), *model.named_buffers()))
-    rows = {(member.weight, member.dimension) for group in structure.groups for member in group.members if member.kind == "rows"}
+    rows = {
+        (member.weight, member.dimension)
+        for group in structure.groups
+        for member in group.members
+        if member.kind == "rows"
+    }
     with torch.no_grad():
         for span in structure.spans:
             stays = kept[span.start : span.stop]
@@ -39,6 +50,8 @@ def mask(model: nn.Module, structure: Structure, removed: set[int]) -> None:
 
 
 def shorten(weight: Tensor, dim: int, places: Tensor) -> None:
-    """Keep these places of a weight along one dimension; in place, so that ties and whoever else holds the weight stay as they are."""
+    """Keep these places of a weight along one dimension; in place, so that ties and whoever else
+    holds the weight stay as they are.
+    """
     weight.data = weight.data.index_select(dim, places.to(weight.device))
     weight.grad = None

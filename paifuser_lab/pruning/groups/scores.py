@@ -21,15 +21,23 @@ Importance = Literal["magnitude", "taylor", "batch-norm", "random"]
 Scores = NDArray[numpy.float64]  # by class of atoms
 BATCHES = 4
 FORMULAS: dict[Importance, str] = {
-    "magnitude": "the length of all weights of a unit, what makes and what reads it in every layer of its group",
-    "taylor": f"|Σ g·w| over what makes a unit in every layer of its group, of up to {BATCHES} train batches",
+    "magnitude": (
+        "the length of all weights of a unit, what makes and what reads it in every layer of its "
+        "group"
+    ),
+    "taylor": (
+        f"|Σ g·w| over what makes a unit in every layer of its group, of up to {BATCHES} train "
+        "batches"
+    ),
     "batch-norm": "the scales of the batch-norms in a group, and magnitude where it has none",
     "random": "drawn at random from the seed of the step",
 }
 BY_DEFAULT = "taylor where there is a loss and train data, else by magnitude"
 
 
-def unit_scores(work: Workload, model: nn.Module, structure: Structure, importance: Importance, seed: int) -> list[Scores]:
+def unit_scores(
+    work: Workload, model: nn.Module, structure: Structure, importance: Importance, seed: int
+) -> list[Scores]:
     """For each group a score a unit, with a mean of one."""
     found = _SCORES[importance](work, model, structure, seed)
     return [_normalised(found[numpy.array(units)]) for units in structure.units]
@@ -68,7 +76,11 @@ def _magnitude(work: Workload, model: nn.Module, structure: Structure, seed: int
 
 def _batch_norm(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
     """The scales of batch-norms, and the magnitude of what has none."""
-    norms = {name for name, module in model.named_modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)}
+    norms = {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm)
+    }
 
     def scale(name: str, weight: Tensor) -> Tensor:
         layer, _, leaf = name.rpartition(".")
@@ -85,11 +97,15 @@ def _random(work: Workload, model: nn.Module, structure: Structure, seed: int) -
 def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
     """How much the loss changes, to first order, without the unit's rows."""
     if work.loss is None or work.train is None:
-        raise StepError("importance 'taylor' needs the workload's loss and train data; give them, or choose 'magnitude'.")
+        raise StepError(
+            "importance 'taylor' needs the workload's loss and train data; give them, or choose "
+            "'magnitude'."
+        )
     batches = list(itertools.islice(first_batches(work.train, work.device, "train data"), BATCHES))
     if not batches:
         raise StepError(
-            "the train data hold no batch; give at least one pair of inputs and target, or choose importance 'magnitude'."
+            "the train data hold no batch; give at least one pair of inputs and target, or choose "
+            "importance 'magnitude'."
         )
     total = numpy.zeros(len(structure.classes))
     for inputs, target in batches:
@@ -97,7 +113,8 @@ def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -
         total += numpy.abs(_summed(model, structure, ("rows",), partial(_first_order, gradients)))
     if not numpy.isfinite(total).all():
         raise StepError(
-            "importance 'taylor': a gradient is NaN or infinite; look for one in the train data, or choose importance 'magnitude'."
+            "importance 'taylor': a gradient is NaN or infinite; look for one in the train data, "
+            "or choose importance 'magnitude'."
         )
     return total
 
@@ -107,7 +124,9 @@ def _first_order(gradients: dict[str, Tensor], name: str, weight: Tensor) -> Ten
 
 
 def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dict[str, Tensor]:
-    names = [(name, weight) for name, weight in model.named_parameters() if weight.is_floating_point()]
+    names = [
+        (name, weight) for name, weight in model.named_parameters() if weight.is_floating_point()
+    ]
     frozen = [weight for _, weight in names if not weight.requires_grad]
     try:
         for weight in frozen:
@@ -115,15 +134,23 @@ def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dic
         with torch.enable_grad():
             lost = _lost(loss, model, inputs, target)
             found = torch.autograd.grad(lost, [weight for _, weight in names], allow_unused=True)
-    except (RuntimeError, TypeError) as error:  # of autograd, where a layer has no gradients or the loss is not one number
+    except (
+        RuntimeError,
+        TypeError,
+    ) as error:  # of autograd, where a layer has no gradients or the loss is not one number
         raise StepError(
-            f"importance 'taylor' finds no gradient ({type(error).__name__}: {first_line(error).rstrip('.')}); "
+            f"importance 'taylor' finds no gradient ({type(error).__name__}: "
+            f"{first_line(error).rstrip('.')}); "
             "choose importance 'magnitude', and put 'prune' before 'precision' and 'qat'."
         ) from error
     finally:
         for weight in frozen:
             weight.requires_grad_(False)
-    return {name: gradient for (name, _), gradient in zip(names, found, strict=True) if gradient is not None}
+    return {
+        name: gradient
+        for (name, _), gradient in zip(names, found, strict=True)
+        if gradient is not None
+    }
 
 
 def _lost(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
@@ -132,17 +159,28 @@ def _lost(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
     except Exception as error:  # whatever the model's code, or that of the loss, raises
         reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
         raise StepError(
-            f"the model or its loss fails on the train data ({reason}); mend them, or choose importance 'magnitude'."
+            f"the model or its loss fails on the train data ({reason}); mend them, or choose "
+            "importance 'magnitude'."
         ) from error
 
 
-def _summed(model: nn.Module, structure: Structure, kinds: tuple[str, ...], value: Callable[[str, Tensor], Tensor]) -> Scores:
+def _summed(
+    model: nn.Module,
+    structure: Structure,
+    kinds: tuple[str, ...],
+    value: Callable[[str, Tensor], Tensor],
+) -> Scores:
     """A figure a weight, added up for each class over the members of these kinds."""
     weights = dict(model.named_parameters())
     total = numpy.zeros(len(structure.classes))
-    members = {(one.weight, one.dimension, one.kind) for group in structure.groups for one in group.members}
+    members = {
+        (one.weight, one.dimension, one.kind) for group in structure.groups for one in group.members
+    }
     for span in structure.spans:
-        if any((span.weight, span.dimension, kind) in members for kind in kinds) and span.weight in weights:
+        if (
+            any((span.weight, span.dimension, kind) in members for kind in kinds)
+            and span.weight in weights
+        ):
             figures = value(span.weight, weights[span.weight].detach()).double()
             others = [dim for dim in range(figures.ndim) if dim != span.dimension]
             places = (figures.sum(others) if others else figures).cpu().numpy()

@@ -1,4 +1,6 @@
-"""Which units of each group go: those that matter least, as many as leave a width that the hardware likes."""
+"""Which units of each group go: those that matter least, as many as leave a width that the hardware
+likes.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ from ...records import ChannelGroup
 from .grouping import Structure
 from .scores import Scores
 
-LEAST_KEPT = 0.1  # of a group, where groups are compared with each other: scores do not see that a layer without channels passes nothing on
+# of a group, where groups are compared with each other: scores do not see that a layer without
+# channels passes nothing on
+LEAST_KEPT = 0.1
 
 
 def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
-    """How many units stay; as many channels as a multiple of `round_to` where the group has at least two of those."""
+    """How many units stay; as many channels as a multiple of `round_to` where the group has at
+    least two of those.
+    """
     step = round_to // gcd(round_to, group.unit)
     if group.width >= 2 * step:
         return min(group.width, max(step, step * floor(group.width * share / step + 0.5)))
@@ -22,10 +28,14 @@ def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
 
 
 def rungs(group: ChannelGroup, round_to: int, fewest: int) -> tuple[int, ...]:
-    """The numbers of units, falling, that a group may be left with: as `kept_units` would leave it, and no fewer than `fewest`."""
+    """The numbers of units, falling, that a group may be left with: as `kept_units` would leave it,
+    and no fewer than `fewest`.
+    """
     step = round_to // gcd(round_to, group.unit)
     step = step if group.width >= 2 * step else 1
-    return tuple(kept for kept in range(step * ceil(group.width / step) - step, 0, -step) if kept >= fewest)
+    return tuple(
+        kept for kept in range(step * ceil(group.width / step) - step, 0, -step) if kept >= fewest
+    )
 
 
 def least(structure: Structure, index: int, scores: Scores, kept: int) -> set[int]:
@@ -34,12 +44,18 @@ def least(structure: Structure, index: int, scores: Scores, kept: int) -> set[in
     return {structure.units[index][place] for place in order[: len(order) - kept].tolist()}
 
 
-def shares_by_score(structure: Structure, groups: list[int], scores: list[Scores], ratio: float) -> dict[int, float]:
-    """What share of each group stays when the least of all their channels go, whichever group they are in."""
+def shares_by_score(
+    structure: Structure, groups: list[int], scores: list[Scores], ratio: float
+) -> dict[int, float]:
+    """What share of each group stays when the least of all their channels go, whichever group they
+    are in.
+    """
     if not groups:
         return {}
     every = numpy.concatenate([scores[index] for index in groups])
-    weights = numpy.concatenate([numpy.full(len(scores[index]), structure.groups[index].unit) for index in groups])
+    weights = numpy.concatenate(
+        [numpy.full(len(scores[index]), structure.groups[index].unit) for index in groups]
+    )
     order = numpy.argsort(every, kind="stable")
     gone = order[numpy.cumsum(weights[order]) <= ratio * weights.sum()]
     threshold = every[gone[-1]] if len(gone) else -numpy.inf

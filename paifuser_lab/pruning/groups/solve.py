@@ -1,7 +1,9 @@
-"""Widths with which a cost is reached: units go from where they matter least for what they save, until it is.
+"""Widths with which a cost is reached: units go from where they matter least for what they save,
+until it is.
 
-A rung is a width that a group may have. Each time the group goes whose best fall, to whichever rung below it, loses least for each
-unit of cost that it saves; so that where the cost is flat, a group stays at the top of the flat or falls off its end.
+A rung is a width that a group may have. Each time the group goes whose best fall, to whichever rung
+below it, loses least for each unit of cost that it saves; so that where the cost is flat, a group
+stays at the top of the flat or falls off its end.
 """
 
 from __future__ import annotations
@@ -15,8 +17,12 @@ import numpy
 from .costs import Cost
 from .scores import Scores
 
-Rungs = Mapping[int, Sequence[int]]  # of a group, by number: the widths below its own that it may have, falling
-Losses = Mapping[int, Scores]  # of a group: what is lost when it keeps none, one, two … of its units
+Rungs = Mapping[
+    int, Sequence[int]
+]  # of a group, by number: the widths below its own that it may have, falling
+Losses = Mapping[
+    int, Scores
+]  # of a group: what is lost when it keeps none, one, two … of its units
 
 
 class _Fall(NamedTuple):
@@ -27,20 +33,26 @@ class _Fall(NamedTuple):
 
 
 def loss_by_kept(scores: Scores, layers: int = 1) -> Scores:
-    """What a group loses with so few of its units left: the logarithm of the importance that is left, so that the last units cost most.
+    """What a group loses with so few of its units left: the logarithm of the importance that is
+    left, so that the last units cost most.
 
-    A group whose channels several layers make counts more, as independent errors add up. On a ResNet-18 of width 16, pruned to 8% of its
-    parameters and repaired, 96% were right so, 92% without that, and 92% where the importance that is lost counted instead.
+    A group whose channels several layers make counts more, as independent errors add up. On a
+    ResNet-18 of width 16, pruned to 8% of its parameters and repaired, 96% were right so, 92%
+    without that, and 92% where the importance that is lost counted instead.
     """
     ordered = numpy.sort(scores)[::-1]
-    left = numpy.concatenate([[0.0], numpy.cumsum(ordered if ordered.sum() > 0 else numpy.ones(len(scores)))])
+    left = numpy.concatenate(
+        [[0.0], numpy.cumsum(ordered if ordered.sum() > 0 else numpy.ones(len(scores)))]
+    )
     with numpy.errstate(divide="ignore"):
         found: Scores = -numpy.log(left / left[-1]) * layers**0.5
         return found
 
 
 def reach(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
-    """Narrow the cost's groups until it is no more than `most`, or until none can go further; then give back what can be."""
+    """Narrow the cost's groups until it is no more than `most`, or until none can go further; then
+    give back what can be.
+    """
     _fall(cost, most, losses, rungs)
     if cost.total <= most:
         _rise(cost, most, losses, rungs)
@@ -64,7 +76,8 @@ def _fall(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
         if fall.seen == done:
             cost.take(fall.group, fall.to)
             done += 1
-        # as others grow narrower a fall saves less: its old rate is no more than its new one, so that it need not be looked at before
+        # as others grow narrower a fall saves less: its old rate is no more than its new one, so
+        # that it need not be looked at before
         if (again := _best_fall(cost, fall.group, losses, rungs, done)) is not None:
             heappush(falls, again)
 
@@ -80,7 +93,9 @@ def _best_fall(cost: Cost, group: int, losses: Losses, rungs: Rungs, seen: int) 
 
 
 def _rise(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
-    """The last fall may have been too deep: what matters most of what went comes back while there is room for it."""
+    """The last fall may have been too deep: what matters most of what went comes back while there
+    is room for it.
+    """
     ladders = {group: (cost.widths[group], *lower) for group, lower in rungs.items() if lower}
     has_risen = True
     while has_risen:

@@ -1,4 +1,6 @@
-"""Run a model once and find what goes together. Stands on TorchDispatchMode: what ran is what counts, whatever the control flow."""
+"""Run a model once and find what goes together. Stands on TorchDispatchMode: what ran is what
+counts, whatever the control flow.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ from .rules import CONSTANTS, Call, results_of
 
 ANSWER = "the model's answer has these channels"
 UNSEEN = "it did not run on the example inputs"
-TURNS = ("transpose", "t", "squeeze", "unsqueeze", "swapaxes")  # whose rule does not mind that it was done in place
-PUT_OFF = ("mean",)  # torch's attention takes the mean over its heads for an answer that hardly anybody reads
+TURNS = (
+    "transpose",
+    "t",
+    "squeeze",
+    "unsqueeze",
+    "swapaxes",
+)  # whose rule does not mind that it was done in place
+PUT_OFF = (
+    "mean",
+)  # torch's attention takes the mean over its heads for an answer that hardly anybody reads
 COMPUTED = "the weight is computed from others (a parametrization)"
 
 
 def trace(model: nn.Module, inputs: Inputs) -> Space:
-    """The atoms of a model's weights, after one run on example inputs has tied those that go together."""
+    """The atoms of a model's weights, after one run on example inputs has tied those that go
+    together.
+    """
     space = Space()
     tracer = _Tracer(space)
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
@@ -36,7 +48,9 @@ def trace(model: nn.Module, inputs: Inputs) -> Space:
     tracer.is_counting = False  # another way through the model multiplies no more than this one
     turned = turned_of(inputs)
     if turned is not None and any(id(weight) not in tracer.read for weight in parameters.values()):
-        with suppress(Exception):  # a model may refuse such inputs; what it does with them would only have told more
+        with suppress(
+            Exception
+        ):  # a model may refuse such inputs; what it does with them would only have told more
             _run(model, turned, tracer)
     for name, weight in (parameters | buffers).items():
         if id(weight) not in tracer.read:
@@ -48,7 +62,9 @@ def trace(model: nn.Module, inputs: Inputs) -> Space:
 
 
 def turned_of(inputs: Inputs) -> Inputs | None:
-    """The inputs with their signs turned, for another way through the model; None where they have none."""
+    """The inputs with their signs turned, for another way through the model; None where they have
+    none.
+    """
     if not any(tensor.is_floating_point() for tensor in inputs.tensors):
         return None
     return inputs.map(lambda tensor: -tensor if tensor.is_floating_point() else tensor)
@@ -64,12 +80,18 @@ def _run(model: nn.Module, inputs: Inputs, tracer: _Tracer) -> None:
 
 def tensors_in(values: Any) -> list[Tensor]:
     """The tensors of an answer, whatever it is made of."""
-    leaves = pytree.tree_leaves(vars(values) if hasattr(values, "__dict__") and not isinstance(values, Tensor | dict) else values)
+    leaves = pytree.tree_leaves(
+        vars(values)
+        if hasattr(values, "__dict__") and not isinstance(values, Tensor | dict)
+        else values
+    )
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def _hold_around(space: Space, tracer: _Tracer, weight: str) -> None:
-    """A weight that was not read may be read on other inputs: hold what the code that could read it had in hand."""
+    """A weight that was not read may be read on other inputs: hold what the code that could read it
+    had in hand.
+    """
     layer = weight.rpartition(".")[0]
     caller = layer
     while caller and caller not in tracer.entered:
@@ -79,7 +101,9 @@ def _hold_around(space: Space, tracer: _Tracer, weight: str) -> None:
 
 
 class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Hands every operator call to its rule; keeps every tensor alive for the run, so that none takes another's place."""
+    """Hands every operator call to its rule; keeps every tensor alive for the run, so that none
+    takes another's place.
+    """
 
     wants_parts = True  # layers that run as one are to run apart
 
@@ -97,7 +121,11 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def introduce(self, name: str, tensor: Tensor) -> None:
         """Give a weight its atoms."""
-        if id(tensor) in self.found or not tensor.is_floating_point() or tensor.layout is not torch.strided:
+        if (
+            id(tensor) in self.found
+            or not tensor.is_floating_point()
+            or tensor.layout is not torch.strided
+        ):
             return
         labels = self.space.labels_of_weight(name, tensor.shape)
         self._keep(tensor, labels)

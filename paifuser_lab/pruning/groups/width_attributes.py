@@ -25,10 +25,16 @@ BY_VALUE = ("num_features",)  # instance norm sees all channels of a batch as on
 
 
 def follow(model: nn.Module, structure: Structure, kept: Flags, left_alone: frozenset[str]) -> None:
-    """Set torch's own attributes by their names, and those of the user's layers by their old values."""
+    """Set torch's own attributes by their names, and those of the user's layers by their old
+    values.
+    """
     for layer, named, by_value in _changes(structure, kept):
         module = model.get_submodule(layer)
-        for attribute, new in _own_attributes(module, named, by_value) if _is_torchs(module) else _users(module, by_value):
+        for attribute, new in (
+            _own_attributes(module, named, by_value)
+            if _is_torchs(module)
+            else _users(module, by_value)
+        ):
             if _key(layer, attribute) not in left_alone:
                 setattr(module, attribute, new)
     follow_shapes(model)
@@ -40,11 +46,15 @@ def follow_shapes(model: nn.Module) -> None:
         if isinstance(module, nn.MultiheadAttention):
             narrow(module)
         elif isinstance(module, nn.RNNBase):
-            module.hidden_size = module.get_parameter("weight_ih_l0").shape[0] // GATES.get(module.mode, 1)
+            module.hidden_size = module.get_parameter("weight_ih_l0").shape[0] // GATES.get(
+                module.mode, 1
+            )
         for kind, weight, attributes in BY_SHAPE:
             if isinstance(module, kind):
                 shape = tuple(getattr(module, weight).shape)
-                vars(module).update({name: size for name, size in zip(attributes, shape, strict=True) if name})
+                vars(module).update(
+                    {name: size for name, size in zip(attributes, shape, strict=True) if name}
+                )
 
 
 def candidates(model: nn.Module, structure: Structure, removed: set[int]) -> tuple[str, ...]:
@@ -53,7 +63,9 @@ def candidates(model: nn.Module, structure: Structure, removed: set[int]) -> tup
     for layer, _, by_value in _changes(structure, structure.kept(removed)):
         module = model.get_submodule(layer)
         if not _is_torchs(module):
-            found.update((_key(layer, attribute), None) for attribute, _ in _users(module, by_value))
+            found.update(
+                (_key(layer, attribute), None) for attribute, _ in _users(module, by_value)
+            )
     return tuple(found)
 
 
@@ -66,14 +78,20 @@ def _key(layer: str, attribute: str) -> str:
     return f"{pattern(layer)}.{attribute}"
 
 
-def _changes(structure: Structure, kept: Flags) -> Iterator[tuple[str, dict[str, tuple[int, int]], dict[int, int]]]:
-    """For each layer that met a shorter row: what its attributes are by name, and by the value that they had."""
+def _changes(
+    structure: Structure, kept: Flags
+) -> Iterator[tuple[str, dict[str, tuple[int, int]], dict[int, int]]]:
+    """For each layer that met a shorter row: what its attributes are by name, and by the value that
+    they had.
+    """
     named: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     by_value: dict[str, dict[int, int]] = defaultdict(dict)
     for size in structure.space.sizes.values():
         atoms = size.atoms.numpy()
         new = int(kept[atoms].sum())
-        if new != len(atoms) and len(set(structure.classes[atoms].tolist())) > 1:  # else it is lost along another dimension
+        if (
+            new != len(atoms) and len(set(structure.classes[atoms].tolist())) > 1
+        ):  # else it is lost along another dimension
             by_value[size.layer].setdefault(len(size.atoms), new)
             if size.attribute:
                 named[size.layer][size.attribute] = len(size.atoms), new
@@ -81,7 +99,9 @@ def _changes(structure: Structure, kept: Flags) -> Iterator[tuple[str, dict[str,
         yield layer, named[layer], by_value[layer]
 
 
-def _own_attributes(module: nn.Module, named: dict[str, tuple[int, int]], by_value: dict[int, int]) -> Iterator[tuple[str, int]]:
+def _own_attributes(
+    module: nn.Module, named: dict[str, tuple[int, int]], by_value: dict[int, int]
+) -> Iterator[tuple[str, int]]:
     for attribute, (old, new) in named.items():
         if getattr(module, attribute, None) == old:
             yield attribute, new

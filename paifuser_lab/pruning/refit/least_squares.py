@@ -1,8 +1,10 @@
-"""New weights for the layers that lost inputs, so that each answers, given what the cut model gives it, nearest to what it answered before.
+"""New weights for the layers that lost inputs, so that each answers, given what the cut model gives
+it, nearest to what it answered before.
 
-That the other channels of a layer can stand in for those that are gone, by least squares over its answers, is He et al. (2017), "Channel
-Pruning for Accelerating Very Deep Neural Networks", arXiv:1707.06168. Here the layers are repaired in the order in which they run, each
-just before it is called, so that it also makes up for what those before it still get wrong.
+That the other channels of a layer can stand in for those that are gone, by least squares over its
+answers, is He et al. (2017), "Channel Pruning for Accelerating Very Deep Neural Networks",
+arXiv:1707.06168. Here the layers are repaired in the order in which they run, each just before it
+is called, so that it also makes up for what those before it still get wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ROWS_AT_ONCE = 2048
 
 
 def refit(scene: Scene) -> Done:
-    """Run the model once on the samples; every layer that lost inputs gets its weights at its first call."""
+    """Run the model once on the samples; every layer that lost inputs gets its weights at its first
+    call.
+    """
     lost = scene.lost
     remember(scene.before, scene.samples, lost)
     usable = {name: one for name, one in lost.items() if one.is_usable and one.answers is not None}
@@ -50,19 +54,30 @@ def refit(scene: Scene) -> Done:
         shown.advance(doing=layer)
 
     watched = watching(scene.model, enter, lambda layer, answer: None)
-    with progress("repairing", len(usable)) as shown, running(scene.model), by_single_operators(), watched:
+    with (
+        progress("repairing", len(usable)) as shown,
+        running(scene.model),
+        by_single_operators(),
+        watched,
+    ):
         scene.samples.inputs.clone()(scene.model)
     for norm, bias in shifts.items():  # the run put back the statistics that it found
         _shift(scene.model, norm, bias)
     if not better:
-        return Done(0, f"least squares tried {counted(len(lost), 'layer')} and found no better weights")
+        return Done(
+            0, f"least squares tried {counted(len(lost), 'layer')} and found no better weights"
+        )
     kept = len(lost) - len(better)
     rest = f" ({counted(kept, 'layer')} kept what they had)" if kept else ""
-    return Done(len(better), f"least squares gave {counted(len(better), 'layer')} new weights{rest}")
+    return Done(
+        len(better), f"least squares gave {counted(len(better), 'layer')} new weights{rest}"
+    )
 
 
 def _repair(one: Lost, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
-    """The layer's new weights, the bias that it would have, and whether the rows that judge find that better."""
+    """The layer's new weights, the bias that it would have, and whether the rows that judge find
+    that better.
+    """
     weight = one.matrix
     has_bias = one.layer.bias is not None
     bias = (
@@ -70,19 +85,29 @@ def _repair(one: Lost, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]
         if has_bias
         else torch.zeros(weight.shape[:2].numel(), dtype=torch.float64).to(weight.device)
     )
-    learned, judging = (Sums.none(one.groups, weight.shape[2], weight.shape[1], weight) for _ in range(2))
+    learned, judging = (
+        Sums.none(one.groups, weight.shape[2], weight.shape[1], weight) for _ in range(2)
+    )
     for sums, (x, y) in _rows(one, given, learned, judging):
         sums.add(x, y)
-    if not bool(torch.isfinite(learned.xx).all() and torch.isfinite(judging.xx).all()):  # an infinity says nothing about weights
+    if not bool(
+        torch.isfinite(learned.xx).all() and torch.isfinite(judging.xx).all()
+    ):  # an infinity says nothing about weights
         return bias, False
-    found = fit(learned, judging, weight, bias.reshape(weight.shape[:2]), may_shift=may_shift or has_bias)
+    found = fit(
+        learned, judging, weight, bias.reshape(weight.shape[:2]), may_shift=may_shift or has_bias
+    )
     one.write(found.weight, found.bias)
     one.answers = None  # they are large
     return found.bias, found.is_better
 
 
-def _rows(one: Lost, given: Tensor, learned: Sums, judging: Sums) -> Iterator[tuple[Sums, tuple[Tensor, Tensor]]]:
-    """What it is given and what it shall answer, some rows at a time: (groups, rows, columns) each."""
+def _rows(
+    one: Lost, given: Tensor, learned: Sums, judging: Sums
+) -> Iterator[tuple[Sums, tuple[Tensor, Tensor]]]:
+    """What it is given and what it shall answer, some rows at a time: (groups, rows, columns)
+    each.
+    """
     assert one.rows is not None and one.answers is not None
     for sums, low, high in ((learned, 0, one.border), (judging, one.border, len(one.rows))):
         for start in range(low, high, ROWS_AT_ONCE):

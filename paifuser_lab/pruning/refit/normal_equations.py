@@ -1,8 +1,9 @@
 """Linear least squares from sums over rows, in float64; pure arithmetic.
 
-The weights W and the bias b of a layer shall make W x + b nearest to y, where x is what the layer is given after the cut and y is what
-it answered before. Sums of products of x and y say everything about that: they fit new weights, and they judge any.
-What the rows say little about is to stay near the weights that there are: they, not zero, are where the ridge pulls to.
+The weights W and the bias b of a layer shall make W x + b nearest to y, where x is what the layer
+is given after the cut and y is what it answered before. Sums of products of x and y say everything
+about that: they fit new weights, and they judge any. What the rows say little about is to stay near
+the weights that there are: they, not zero, are where the ridge pulls to.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ RIDGES = (1.0, 0.1, 0.01, 0.001)  # of the mean square of what the layer is give
 
 @dataclass
 class Sums:
-    """Over rows, group by group: their number, and sums of x (groups, inputs), y (groups, outputs) and their products."""
+    """Over rows, group by group: their number, and sums of x (groups, inputs), y (groups, outputs)
+    and their products.
+    """
 
     count: int
     x: Tensor
@@ -31,7 +34,13 @@ class Sums:
     def none(cls, groups: int, inputs: int, outputs: int, like: Tensor) -> Sums:
         """Before the first row."""
         shapes = ((inputs,), (outputs,), (inputs, inputs), (inputs, outputs), (outputs,))
-        return cls(0, *(torch.zeros(groups, *shape, dtype=torch.float64, device=like.device) for shape in shapes))
+        return cls(
+            0,
+            *(
+                torch.zeros(groups, *shape, dtype=torch.float64, device=like.device)
+                for shape in shapes
+            ),
+        )
 
     def add(self, x: Tensor, y: Tensor) -> None:
         """Rows more: (groups, rows, inputs) and (groups, rows, outputs)."""
@@ -44,7 +53,9 @@ class Sums:
         self.yy += y.square().sum(1)
 
     def errors(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """The squared error of each output, (groups, outputs), with weights (groups, outputs, inputs)."""
+        """The squared error of each output, (groups, outputs), with weights (groups, outputs,
+        inputs).
+        """
         quadratic = ((weight @ self.xx) * weight).sum(2)
         crossed = (weight * self.xy.transpose(1, 2)).sum(2) + bias * self.y
         shifted = 2 * bias * (weight @ self.x.unsqueeze(2)).squeeze(2) + self.count * bias.square()
@@ -67,7 +78,9 @@ class Fit:
 
 
 def fit(learned: Sums, judging: Sums, weight: Tensor, bias: Tensor, *, may_shift: bool) -> Fit:
-    """For each output the best of what is there, the same with another bias, and weights by ridges of several strengths."""
+    """For each output the best of what is there, the same with another bias, and weights by ridges
+    of several strengths.
+    """
     found = [(weight, bias)]
     x_mean, y_mean = learned.x / max(1, learned.count), learned.y / max(1, learned.count)
     xx, xy = learned.xx, learned.xy
@@ -83,7 +96,11 @@ def fit(learned: Sums, judging: Sums, weight: Tensor, bias: Tensor, *, may_shift
     errors = torch.stack([judging.errors(*one) for one in found])
     errors[0] -= SLIGHT * judging.yy  # so little is rounding, for which no weight is changed
     best = errors.argmin(0, keepdim=True)
-    weights = torch.stack([one for one, _ in found]).gather(0, best.unsqueeze(-1).expand(1, *weight.shape)).squeeze(0)
+    weights = (
+        torch.stack([one for one, _ in found])
+        .gather(0, best.unsqueeze(-1).expand(1, *weight.shape))
+        .squeeze(0)
+    )
     biases = torch.stack([one for _, one in found]).gather(0, best).squeeze(0)
     return Fit(weights, biases, float(errors[0].sum()), float(errors.gather(0, best).sum()))
 
@@ -96,5 +113,7 @@ def _step(xx: Tensor, missing: Tensor, ridge: float) -> Tensor:
     """What to add to the weights, (groups, inputs, outputs)."""
     mean = xx.diagonal(dim1=1, dim2=2).mean(1)
     damping = torch.where(mean > 0, ridge * mean, 1.0).reshape(-1, 1, 1)
-    factor = torch.linalg.cholesky(xx + damping * torch.eye(xx.shape[1], dtype=xx.dtype, device=xx.device))
+    factor = torch.linalg.cholesky(
+        xx + damping * torch.eye(xx.shape[1], dtype=xx.dtype, device=xx.device)
+    )
     return torch.cholesky_solve(missing, factor)

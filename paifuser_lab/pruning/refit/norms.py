@@ -16,8 +16,12 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def measure_again(scene: Scene) -> Done:
-    """Run the model once on the samples, each batch-norm by the statistics of what it is given there, and keep those."""
-    norms: dict[str, Any] = {name: one for name, one in scene.model.named_modules() if _keeps_statistics(one)}
+    """Run the model once on the samples, each batch-norm by the statistics of what it is given
+    there, and keep those.
+    """
+    norms: dict[str, Any] = {
+        name: one for name, one in scene.model.named_modules() if _keeps_statistics(one)
+    }
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:

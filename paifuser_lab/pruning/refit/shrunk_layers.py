@@ -1,4 +1,6 @@
-"""The layers that lost inputs, or are given others than before, and what each of them answered then."""
+"""The layers that lost inputs, or are given others than before, and what each of them answered
+then.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ SEED = 0
 
 @dataclass
 class Lost:
-    """A layer of the model as it is now: which of the earlier outputs it still has, and what they were at some rows of the samples."""
+    """A layer of the model as it is now: which of the earlier outputs it still has, and what they
+    were at some rows of the samples.
+    """
 
     layer: Any
     outputs: Tensor | None  # None where all are there
@@ -60,7 +64,9 @@ class Lost:
         rows = rows_of(self.layer, answer)
         if self.outputs is not None:
             rows = rows[:, self.outputs.to(rows.device)]
-        self.is_usable = self.answers is None and len(rows) >= 2 and bool(torch.isfinite(rows).all())
+        self.is_usable = (
+            self.answers is None and len(rows) >= 2 and bool(torch.isfinite(rows).all())
+        )
         limit = max(FEWEST_ROWS, ROWS_A_COLUMN * self.matrix.shape[2])
         border = samples.border(len(rows))
         picked = [_some(0, border, limit), _some(border, len(rows), limit // 3)]
@@ -68,37 +74,58 @@ class Lost:
         self.answers = rows[self.rows.to(rows.device)].clone()
 
 
-def lost_layers(before: nn.Module, model: nn.Module, structure: Structure, removed: set[int]) -> dict[str, Lost]:
-    """By dotted path the layers that have fewer inputs than before the cut, and that are no more than a product."""
+def lost_layers(
+    before: nn.Module, model: nn.Module, structure: Structure, removed: set[int]
+) -> dict[str, Lost]:
+    """By dotted path the layers that have fewer inputs than before the cut, and that are no more
+    than a product.
+    """
     kept = structure.kept(removed)
-    left = {(span.weight, span.dimension): numpy.flatnonzero(kept[span.start : span.stop]) for span in structure.spans}
+    left = {
+        (span.weight, span.dimension): numpy.flatnonzero(kept[span.start : span.stop])
+        for span in structure.spans
+    }
     found: dict[str, Lost] = {}
     for name, one in products(model).items():
         inputs, outputs = (0, 1) if _is_turned(one.layer) else (1, 0)
-        if one.layer.weight.shape[inputs] < before.get_submodule(name).get_parameter("weight").shape[inputs]:
+        if (
+            one.layer.weight.shape[inputs]
+            < before.get_submodule(name).get_parameter("weight").shape[inputs]
+        ):
             places = left.get((f"{name}.weight", outputs))
             found[name] = Lost(one.layer, None if places is None else torch.from_numpy(places))
     return found
 
 
 def products(model: nn.Module) -> dict[str, Lost]:
-    """By dotted path the layers that are no more than a product, with weights of their own, all of whose outputs are there."""
-    owners = Counter(id(weight) for module in model.modules() for weight in module.parameters(recurse=False))
+    """By dotted path the layers that are no more than a product, with weights of their own, all of
+    whose outputs are there.
+    """
+    owners = Counter(
+        id(weight) for module in model.modules() for weight in module.parameters(recurse=False)
+    )
     return {
         name: Lost(layer, None)
         for name, layer in model.named_modules()
-        if _is_product(layer) and all(owners[id(weight)] == 1 for weight in layer.parameters(recurse=False))
+        if _is_product(layer)
+        and all(owners[id(weight)] == 1 for weight in layer.parameters(recurse=False))
     }
 
 
 def remember(before: nn.Module, samples: Samples, lost: Mapping[str, Lost]) -> None:
-    """Run the model as it was, and keep what these layers answer; one that runs twice, or not, cannot be used."""
+    """Run the model as it was, and keep what these layers answer; one that runs twice, or not,
+    cannot be used.
+    """
 
     def leave(layer: str, answer: Any) -> None:
         if layer in lost and answer is not FAILED:
             lost[layer].keep(answer, samples)
 
-    with running(before), by_single_operators(), watching(before, lambda layer, args, kwargs: None, leave):
+    with (
+        running(before),
+        by_single_operators(),
+        watching(before, lambda layer, args, kwargs: None, leave),
+    ):
         samples.inputs.clone()(before)
 
 
@@ -110,11 +137,20 @@ def rows_of(layer: nn.Module, answer: Tensor) -> Tensor:
 
 
 def _is_product(layer: nn.Module) -> bool:
-    """Whether its answer is its weights times what it is given, and nothing else happens at its call."""
-    has_own_ways = bool(layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "parametrizations"))
+    """Whether its answer is its weights times what it is given, and nothing else happens at its
+    call.
+    """
+    has_own_ways = bool(
+        layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "parametrizations")
+    )
     is_plain = isinstance(layer, PLAIN) and type(layer).forward in [kind.forward for kind in PLAIN]
     weight = getattr(layer, "weight", None)
-    return (is_plain or _is_turned(layer)) and not has_own_ways and isinstance(weight, Tensor) and weight.is_floating_point()
+    return (
+        (is_plain or _is_turned(layer))
+        and not has_own_ways
+        and isinstance(weight, Tensor)
+        and weight.is_floating_point()
+    )
 
 
 def _is_turned(layer: nn.Module) -> bool:
@@ -126,4 +162,8 @@ def _some(low: int, high: int, most: int) -> Tensor:
     """All numbers of a range, or as many as there is room for, always the same."""
     if high - low <= most:
         return torch.arange(low, high)
-    return torch.randint(low, high, (most,), generator=torch.Generator().manual_seed(SEED)).sort().values
+    return (
+        torch.randint(low, high, (most,), generator=torch.Generator().manual_seed(SEED))
+        .sort()
+        .values
+    )

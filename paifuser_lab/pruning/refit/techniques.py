@@ -1,4 +1,6 @@
-"""Which repairs there are, and doing the wanted ones in turn, each judged by the model's answer and undone where that gains nothing."""
+"""Which repairs there are, and doing the wanted ones in turn, each judged by the model's answer and
+undone where that gains nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,16 @@ REPAIRS: dict[Repair, Callable[[Scene], Done]] = {  # in the order in which they
 }
 
 
-def mend(work: Workload, before: nn.Module, model: nn.Module, lost: Mapping[str, Lost], wanted: Collection[Repair]) -> list[str]:
-    """Bring the answers of a model nearer to those of the model before; what each repair did and gained, in sentences."""
+def mend(
+    work: Workload,
+    before: nn.Module,
+    model: nn.Module,
+    lost: Mapping[str, Lost],
+    wanted: Collection[Repair],
+) -> list[str]:
+    """Bring the answers of a model nearer to those of the model before; what each repair did and
+    gained, in sentences.
+    """
     samples = samples_of(work)
     scene = Scene(before, model, lost, samples, work.inputs)
     reference = _answers(before, samples)
@@ -49,7 +59,9 @@ def mend(work: Workload, before: nn.Module, model: nn.Module, lost: Mapping[str,
 
 
 def chosen_repairs(wanted: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
-    """What was asked for; by itself every repair, where there is data that is more than a few examples."""
+    """What was asked for; by itself every repair, where there is data that is more than a few
+    examples.
+    """
     if wanted is None:
         return tuple(REPAIRS) if work.train is not None else ()
     return wanted
@@ -60,7 +72,11 @@ def _answers(model: nn.Module, samples: Samples) -> list[Tensor]:
     given = samples.inputs.clone()
     with running(model):
         answer: Any = given(model)
-    return [samples.judged(leaf) for leaf in pytree.tree_leaves(answer) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [
+        samples.judged(leaf)
+        for leaf in pytree.tree_leaves(answer)
+        if isinstance(leaf, Tensor) and leaf.is_floating_point()
+    ]
 
 
 def _values(model: nn.Module) -> dict[str, Tensor]:

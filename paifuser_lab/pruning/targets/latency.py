@@ -1,4 +1,6 @@
-"""What a model takes by the widths of its groups: its layers by their staircases, the rest by what the whole takes, wide and narrow."""
+"""What a model takes by the widths of its groups: its layers by their staircases, the rest by what
+the whole takes, wide and narrow.
+"""
 
 from __future__ import annotations
 
@@ -32,24 +34,35 @@ def families_of(structure: Structure) -> list[Family]:
     return [family for one in structure.space.multiplied if (family := family_of(one)) is not None]
 
 
-def latency_cost(structure: Structure, found: Mapping[Key, Staircase], whole: WholeLatency, narrow: Sequence[int]) -> Latency:
+def latency_cost(
+    structure: Structure, found: Mapping[Key, Staircase], whole: WholeLatency, narrow: Sequence[int]
+) -> Latency:
     """What the model takes; `narrow` are the widths at which the whole took `narrow_ms`.
 
-    The rest falls with the values that layers make, from what it is at full width to what it is at the narrow one.
+    The rest falls with the values that layers make, from what it is at full width to what it is at
+    the narrow one.
     """
     sizes, stairs = Sizes(structure), {key: _Stairs(row) for key, row in found.items()}
     layers, made = _layers(structure, sizes, list(stairs)), _made(structure, sizes)
     climbed = list(stairs.values())
-    alone_ms, alone_narrow_ms = (_total(widths, layers, climbed) for widths in (sizes.widths, narrow))
+    alone_ms, alone_narrow_ms = (
+        _total(widths, layers, climbed) for widths in (sizes.widths, narrow)
+    )
     values, narrow_values = (_total(widths, made, []) for widths in (sizes.widths, narrow))
-    scale = min(1.0, whole.ms / alone_ms) if alone_ms else 1.0  # what a model does in one, such as a recurrence, takes less
+    scale = (
+        min(1.0, whole.ms / alone_ms) if alone_ms else 1.0
+    )  # what a model does in one, such as a recurrence, takes less
     rest_ms = whole.ms - scale * alone_ms
     falls_ms = rest_ms
     if whole.narrow_ms is not None and values > narrow_values:
         rest_narrow_ms = max(0.0, whole.narrow_ms - scale * alone_narrow_ms)
-        falls_ms = min(rest_ms, max(0.0, rest_ms - rest_narrow_ms) * values / (values - narrow_values))
+        falls_ms = min(
+            rest_ms, max(0.0, rest_ms - rest_narrow_ms) * values / (values - narrow_values)
+        )
     every = _scaled(layers, scale) + _scaled(made, falls_ms / values if values else 0.0)
-    return Latency(_cost(sizes.widths, every, climbed, rest_ms - falls_ms), scale * alone_ms, rest_ms)
+    return Latency(
+        _cost(sizes.widths, every, climbed, rest_ms - falls_ms), scale * alone_ms, rest_ms
+    )
 
 
 _Timed = tuple[int, Term]  # the staircase, by number, or REST; the term's `times` is how often
@@ -60,7 +73,9 @@ def _layers(structure: Structure, sizes: Sizes, keys: Sequence[Key]) -> list[_Ti
     counted: Counter[tuple[int, tuple[Size, ...]]] = Counter()
     for family in families_of(structure):
         beside = sizes.of(family.beside)
-        share = Size(beside.stays / full_width(family.beside), _divided(beside, full_width(family.beside)))
+        share = Size(
+            beside.stays / full_width(family.beside), _divided(beside, full_width(family.beside))
+        )
         reads = Size(1.0) if family.reads is None else sizes.of(family.reads)
         counted[numbers[key_of(family)], (reads, sizes.of(family.makes), share)] += 1
     return [(number, Term(times, lengths)) for (number, lengths), times in counted.items()]
@@ -81,7 +96,9 @@ def _scaled(timed: list[_Timed], scale: float) -> list[_Timed]:
     return [(number, Term(term.times * scale, term.sizes)) for number, term in timed]
 
 
-def _cost(widths: Sequence[int], timed: list[_Timed], stairs: Sequence[_Stairs], constant: float = 0.0) -> Cost:
+def _cost(
+    widths: Sequence[int], timed: list[_Timed], stairs: Sequence[_Stairs], constant: float = 0.0
+) -> Cost:
     return Cost(widths, [term for _, term in timed], constant, _Valued(timed, stairs))
 
 
@@ -101,21 +118,31 @@ class _Valued:
         numbers, found = self.numbers[terms], self.times[terms].copy()
         for number in numpy.unique(numbers).tolist():
             here = numbers == number
-            found[here] *= sizes[here].prod(1) if number == REST else self.stairs[number].at(sizes[here])
+            found[here] *= (
+                sizes[here].prod(1) if number == REST else self.stairs[number].at(sizes[here])
+            )
         return found
 
 
 class _Stairs:
-    """A staircase between its widths: on straight lines, and never more for fewer channels, since nobody would keep those."""
+    """A staircase between its widths: on straight lines, and never more for fewer channels, since
+    nobody would keep those.
+    """
 
     def __init__(self, row: Staircase) -> None:
         ms = numpy.array(row.ms)
         for axis in (0, 1):
             ms = numpy.flip(numpy.minimum.accumulate(numpy.flip(ms, axis), axis), axis)
-        self.reads, self.makes, self.ms = numpy.array(row.reads, float), numpy.array(row.makes, float), ms
+        self.reads, self.makes, self.ms = (
+            numpy.array(row.reads, float),
+            numpy.array(row.makes, float),
+            ms,
+        )
 
     def at(self, sizes: Floats) -> Floats:
-        """The ms at each row of sizes: channels read, channels made, and the share of a product's rows."""
+        """The ms at each row of sizes: channels read, channels made, and the share of a product's
+        rows.
+        """
         low, up, to_up = _between(self.reads, sizes[:, 0])
         left, right, to_right = _between(self.makes, sizes[:, 1])
         narrow = self.ms[low, left] * (1 - to_right) + self.ms[low, right] * to_right
@@ -125,7 +152,9 @@ class _Stairs:
 
 
 def _between(widths: Floats, wanted: Floats) -> tuple[Places, Places, Floats]:
-    """The measured widths on both sides of the wanted ones, and how far these are from the lower to the upper."""
+    """The measured widths on both sides of the wanted ones, and how far these are from the lower to
+    the upper.
+    """
     upper = numpy.searchsorted(widths, wanted).clip(0, len(widths) - 1)
     lower = (upper - 1).clip(0)
     gap = widths[upper] - widths[lower]

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from ..groups.product import Product, Row, Shape
 
-MOST_WIDTHS = 12  # of one side: a staircase has one step for each 8 or 16 channels of a layer that is not very wide
+# of one side: a staircase has one step for each 8 or 16 channels of a layer that is not very wide
+MOST_WIDTHS = 12
 
 
 class Room(NamedTuple):
@@ -24,7 +25,9 @@ class Room(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What of a product is timed: its shape, and which rows of atoms are the channels that it reads and makes; None for those in pairs."""
+    """What of a product is timed: its shape, and which rows of atoms are the channels that it reads
+    and makes; None for those in pairs.
+    """
 
     shape: Shape
     reads: Row | None
@@ -42,7 +45,11 @@ class Family(NamedTuple):
             parts += [f"stride {_one(shape.stride)}"] if set(shape.stride) != {1} else []
             parts += [f"padding {_one(shape.padding)}"] if any(shape.padding) else []
             parts += [f"dilation {_one(shape.dilation)}"] if set(shape.dilation) != {1} else []
-            parts += [f"output padding {_one(shape.output_padding)}"] if any(shape.output_padding) else []
+            parts += (
+                [f"output padding {_one(shape.output_padding)}"]
+                if any(shape.output_padding)
+                else []
+            )
             parts += [f"{shape.given[0]} × {_by(shape.given[1:])}"]
         parts += ["bias"] if shape.has_bias else []
         parts += [str(shape.dtype).removeprefix("torch.")]
@@ -54,7 +61,11 @@ class Family(NamedTuple):
         if self.reads is not None:
             return [f"in {self.shape.groups} groups"] if self.shape.groups > 1 else []
         multiplied = f", {self._multiplied} made of each" if self._multiplied > 1 else ""
-        return [f"depthwise{multiplied}" if self.fixed_reads == 1 else f"in groups of {self.fixed_reads}{multiplied}"]
+        return [
+            f"depthwise{multiplied}"
+            if self.fixed_reads == 1
+            else f"in groups of {self.fixed_reads}{multiplied}"
+        ]
 
     def room(self) -> Room:
         """Values and weights enough for the widest, which all calls share."""
@@ -69,20 +80,33 @@ class Family(NamedTuple):
         shape = self.shape
         groups, wide = self._given(reads, makes)
         bias = room.biases[:makes] if shape.has_bias else None
-        values = _shaped(room.values, (shape.given[0], wide, *shape.given[1:]), is_last=shape.is_channels_last)
+        values = _shaped(
+            room.values, (shape.given[0], wide, *shape.given[1:]), is_last=shape.is_channels_last
+        )
         if shape.kind == "product":
             weight = _shaped(room.weights, (makes, wide))
             return lambda: functional.linear(values, weight, bias)
         is_transposed = shape.kind == "transposed convolution"
         sides = (wide, makes) if is_transposed else (makes, wide // groups)
         weight = _shaped(room.weights, (*sides, *shape.kernel), is_last=shape.is_channels_last)
-        options = (shape.stride, shape.padding, shape.dilation, is_transposed, shape.output_padding, groups)
+        options = (
+            shape.stride,
+            shape.padding,
+            shape.dilation,
+            is_transposed,
+            shape.output_padding,
+            groups,
+        )
         return lambda: torch.convolution(values, weight, bias, *options)
 
     def grids(self, most: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The widths of both sides to be measured, at most so many each."""
         reads = (1,) if self.reads is None else spaced(full_width(self.reads), most)
-        return reads, spaced(full_width(self.makes), most, self.shape.groups if self.reads is not None else self._multiplied)
+        return reads, spaced(
+            full_width(self.makes),
+            most,
+            self.shape.groups if self.reads is not None else self._multiplied,
+        )
 
     @property
     def _multiplied(self) -> int:
@@ -98,7 +122,9 @@ class Family(NamedTuple):
 
 
 def family_of(product: Product) -> Family | None:
-    """The family of a product; None for those that are not timed by themselves, such as attention."""
+    """The family of a product; None for those that are not timed by themselves, such as
+    attention.
+    """
     shape = product.shape
     if shape.kind == "product":
         rows, reads, makes = product.sizes
@@ -115,7 +141,9 @@ def family_of(product: Product) -> Family | None:
 
 
 def spaced(full: int, most: int, unit: int = 1) -> tuple[int, ...]:
-    """Rising multiples of a power of two of units, no more than so many, and the whole width last."""
+    """Rising multiples of a power of two of units, no more than so many, and the whole width
+    last.
+    """
     step = 1
     while -(-(full // unit) // step) > most:
         step *= 2
@@ -133,7 +161,9 @@ def _drawn(size: int, shape: Shape) -> Tensor:
 
 
 def _shaped(room: Tensor, sizes: tuple[int, ...], *, is_last: bool = False) -> Tensor:
-    """The first values as a tensor of these sizes, its channels last in memory where that is asked for."""
+    """The first values as a tensor of these sizes, its channels last in memory where that is asked
+    for.
+    """
     if is_last:
         return room[: prod(sizes)].view(sizes[0], *sizes[2:], sizes[1]).movedim(-1, 1)
     return room[: prod(sizes)].view(sizes)

@@ -1,7 +1,9 @@
-"""The staircases of a model's layers: from the cache, or measured now, all widths of a layer in turn.
+"""The staircases of a model's layers: from the cache, or measured now, all widths of a layer in
+turn.
 
-They are kept a file a machine, number of threads and torch. The cores that a neighbour takes would slow some widths down and not
-others, so that what nine calls in ten take longer than counts, as for all that is timed alone.
+They are kept a file a machine, number of threads and torch. The cores that a neighbour takes would
+slow some widths down and not others, so that what nine calls in ten take longer than counts, as for
+all that is timed alone.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def key_of(family: Family) -> Key:
 
 
 def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dict[Key, Staircase]:
-    """The staircase of each family; where it is stopped, those that were measured are kept for the next time."""
+    """The staircase of each family; where it is stopped, those that were measured are kept for the
+    next time.
+    """
     wanted = {key_of(one): one for one in families}
     table = kept_table(count)
     found = {key: row for key in wanted if (row := table.find(*key)) is not None}
@@ -50,16 +54,28 @@ def staircases(families: Iterable[Family], *, count: int, seconds: float) -> dic
                 found[key] = _measured(family, table, left)
                 shown.advance(doing=family.likeness)
     finally:
-        keep(table.model_copy(update={"rows": tuple(found[key] for key in missing if key in found), "wholes": ()}))
+        keep(
+            table.model_copy(
+                update={"rows": tuple(found[key] for key in missing if key in found), "wholes": ()}
+            )
+        )
     return found
 
 
 def kept_table(count: int) -> StaircaseTable:
-    """What was measured here before with so many threads; an empty table where nothing was, or where the file is damaged."""
-    empty = StaircaseTable(machine=hardware().label, threads=count, torch_version=str(torch.__version__))
+    """What was measured here before with so many threads; an empty table where nothing was, or
+    where the file is damaged.
+    """
+    empty = StaircaseTable(
+        machine=hardware().label, threads=count, torch_version=str(torch.__version__)
+    )
     with suppress(FileError, OSError):
         kept = StaircaseTable.load(_path(empty))
-        if (kept.machine, kept.threads, kept.torch_version) == (empty.machine, empty.threads, empty.torch_version):
+        if (kept.machine, kept.threads, kept.torch_version) == (
+            empty.machine,
+            empty.threads,
+            empty.torch_version,
+        ):
             return kept
     return empty
 

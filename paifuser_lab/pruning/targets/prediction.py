@@ -16,8 +16,18 @@ QUICK_MS = 300.0  # a run that takes longer is not repeated for a note
 ROUNDS, SECONDS = 12, 4.0
 
 
-def told(work: Workload, model: nn.Module, structure: Structure, removed: set[int], chosen: Aimed, *, count: int) -> list[str]:
-    """A sentence for each of parameters, FLOPs and latency that is known; `model` has been cut, `structure` is from before."""
+def told(
+    work: Workload,
+    model: nn.Module,
+    structure: Structure,
+    removed: set[int],
+    chosen: Aimed,
+    *,
+    count: int,
+) -> list[str]:
+    """A sentence for each of parameters, FLOPs and latency that is known; `model` has been cut,
+    `structure` is from before.
+    """
     aim, predicted = chosen.aim, parameters(model, structure)
     for index, units in enumerate(structure.units):
         predicted.take(index, len(set(units) - removed))
@@ -26,7 +36,10 @@ def told(work: Workload, model: nn.Module, structure: Structure, removed: set[in
     shares = {"parameters": (predicted.total / of_parameters, _weight_count(model) / of_parameters)}
     if of_flops:
         shares["FLOPs"] = spent[0] / of_flops, spent[1] / of_flops
-    notes = [f"{name}: {before:.1%} of the original's predicted, {after:.1%} left" for name, (before, after) in shares.items()]
+    notes = [
+        f"{name}: {before:.1%} of the original's predicted, {after:.1%} left"
+        for name, (before, after) in shares.items()
+    ]
     if aim.goal == "latency":
         notes += [*chosen.notes, _latency(work, model, chosen, count)]
     return [f"at most {aim.share:.1%} of the original's {aim.goal} was asked for", *notes]
@@ -38,12 +51,16 @@ def _latency(work: Workload, model: nn.Module, chosen: Aimed, count: int) -> str
         return f"{said}; a run takes {chosen.original:,.0f} ms and was not repeated to see"
     with running(work.model), running(model):
         candidates = [
-            Candidate(name, call_of(work, one), count, work.device) for name, one in (("was", work.model), ("is", model))
+            Candidate(name, call_of(work, one), count, work.device)
+            for name, one in (("was", work.model), ("is", model))
         ]
         for samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=SECONDS):
             last = samples
     speedup, (low, high) = ratio_of_rounds(last["was"], last["is"])
-    return f"{said}, {1 / speedup:.1%} ({1 / high:.1%} to {1 / low:.1%}) measured in turn, {counted(count, 'thread')}"
+    return (
+        f"{said}, {1 / speedup:.1%} ({1 / high:.1%} to {1 / low:.1%}) measured in turn, "
+        f"{counted(count, 'thread')}"
+    )
 
 
 def _weight_count(model: nn.Module) -> int:

@@ -1,4 +1,6 @@
-"""The widths with which so much of the original's parameters, FLOPs or latency is left, chosen by importance for what it costs."""
+"""The widths with which so much of the original's parameters, FLOPs or latency is left, chosen by
+importance for what it costs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Aim:
 
 @dataclass(frozen=True)
 class Ways:
-    """What may be done for it: groups whose width is given, those that may be narrowed with the fewest units of each, and the step."""
+    """What may be done for it: groups whose width is given, those that may be narrowed with the
+    fewest units of each, and the step.
+    """
 
     given: Kept
     fewest: Kept
@@ -68,21 +72,37 @@ class _Budget:
 
 
 def aimed(
-    work: Workload, model: nn.Module, structure: Structure, scores: list[Scores], aim: Aim, ways: Ways, *, count: int
+    work: Workload,
+    model: nn.Module,
+    structure: Structure,
+    scores: list[Scores],
+    aim: Aim,
+    ways: Ways,
+    *,
+    count: int,
 ) -> Aimed:
-    """The widths that lose least importance; a target out of reach is refused with the smallest share that can be reached."""
+    """The widths that lose least importance; a target out of reach is refused with the smallest
+    share that can be reached.
+    """
     if any(isinstance(part, QuantizedLayer) for part in model.modules()):
-        raise StepError("layers in whole numbers are not counted, so no target can be kept; prune before 'precision'.")
+        raise StepError(
+            "layers in whole numbers are not counted, so no target can be kept; prune before "
+            "'precision'."
+        )
     tried = _ladders(structure, aim, ways)
     budget = _budget(work, model, structure, aim, tried[-1], count)
     if not budget.original:
         raise StepError(
-            f"{aim.goal}: the original has none that are counted, so there is no share of them; choose another target."
+            f"{aim.goal}: the original has none that are counted, so there is no share of them; "
+            "choose another target."
         )
     for group, kept in ways.given.items():
         budget.cost.take(group, kept)
     _check_is_less(budget, aim)
-    losses = {group: loss_by_kept(scores[group], len(structure.groups[group].layers)) for group in ways.fewest}
+    losses = {
+        group: loss_by_kept(scores[group], len(structure.groups[group].layers))
+        for group in ways.fewest
+    }
     most = aim.share * budget.original
     for ladder in tried:
         least = copy.deepcopy(budget.cost)
@@ -90,22 +110,29 @@ def aimed(
         if least.total <= most:
             reach(budget.cost, most, losses, ladder)
             share = budget.cost.total / budget.original
-            return Aimed(aim, _narrowed(structure, budget.cost), share, budget.original, budget.notes)
+            return Aimed(
+                aim, _narrowed(structure, budget.cost), share, budget.original, budget.notes
+            )
     raise StepError(
-        f"{aim.goal}: {aim.share:g} of the original's cannot be reached: the smallest reachable share is "
-        f"{_ceiled(least.total / budget.original)}; ask for that or more, or give `limits`, `protect` and `round_to` more room."
+        f"{aim.goal}: {aim.share:g} of the original's cannot be reached: the smallest reachable "
+        "share is "
+        f"{_ceiled(least.total / budget.original)}; ask for that or more, or give `limits`, "
+        "`protect` and `round_to` more room."
     )
 
 
 def _narrowed(structure: Structure, cost: Cost) -> Kept:
-    return {group: kept for group, kept in enumerate(cost.kept) if kept < structure.groups[group].width}
+    return {
+        group: kept for group, kept in enumerate(cost.kept) if kept < structure.groups[group].width
+    }
 
 
 def _check_is_less(budget: _Budget, aim: Aim) -> None:
     share = budget.cost.total / budget.original
     if share <= aim.share:
         raise StepError(
-            f"{aim.goal}: {share:.3g} of the original's is left already, and {aim.share:g} was asked for; ask for less."
+            f"{aim.goal}: {share:.3g} of the original's is left already, and {aim.share:g} was "
+            "asked for; ask for less."
         )
 
 
@@ -113,9 +140,17 @@ def _ladders(structure: Structure, aim: Aim, ways: Ways) -> list[Rungs]:
     """The widths that groups may have, for each step that is tried."""
     groups = structure.groups
     if aim.goal == "latency" and ways.round_to is None:
-        return [{index: _measured_rungs(structure, index, fewest) for index, fewest in ways.fewest.items()}]
+        return [
+            {
+                index: _measured_rungs(structure, index, fewest)
+                for index, fewest in ways.fewest.items()
+            }
+        ]
     steps = STEPS if ways.round_to is None else (ways.round_to,)
-    return [{index: rungs(groups[index], step, fewest) for index, fewest in ways.fewest.items()} for step in steps]
+    return [
+        {index: rungs(groups[index], step, fewest) for index, fewest in ways.fewest.items()}
+        for step in steps
+    ]
 
 
 def _measured_rungs(structure: Structure, index: int, fewest: int) -> tuple[int, ...]:
@@ -125,9 +160,13 @@ def _measured_rungs(structure: Structure, index: int, fewest: int) -> tuple[int,
     return tuple(kept for kept in sorted(units, reverse=True) if fewest <= kept < group.width)
 
 
-def _budget(work: Workload, model: nn.Module, structure: Structure, aim: Aim, ladder: Rungs, count: int) -> _Budget:
+def _budget(
+    work: Workload, model: nn.Module, structure: Structure, aim: Aim, ladder: Rungs, count: int
+) -> _Budget:
     if aim.goal == "parameters":
-        return _Budget(parameters(model, structure), sum(weight.numel() for weight in work.model.parameters()))
+        return _Budget(
+            parameters(model, structure), sum(weight.numel() for weight in work.model.parameters())
+        )
     if aim.goal == "flops":
         return _Budget(flops(structure), original_flops(work))
     narrow = [group.width for group in structure.groups]
@@ -137,8 +176,10 @@ def _budget(work: Workload, model: nn.Module, structure: Structure, aim: Aim, la
     whole = whole_latency(work, model, structure, narrow, count=count)
     made = latency_cost(structure, found, whole, narrow)
     note = (
-        f"latency: {len(found)} kinds of layers were timed by width and take {made.layers_ms:.3g} of {whole.ms:.3g} ms; the rest "
-        "goes with the values that they make, estimated from the whole" + ("" if whole.narrow_ms is None else ", wide and narrow")
+        f"latency: {len(found)} kinds of layers were timed by width and take {made.layers_ms:.3g} "
+        f"of {whole.ms:.3g} ms; the rest "
+        "goes with the values that they make, estimated from the whole"
+        + ("" if whole.narrow_ms is None else ", wide and narrow")
     )
     return _Budget(made.cost, whole.original_ms, (note,))
 
@@ -148,8 +189,12 @@ def original_flops(work: Workload) -> int:
     return spent_flops(couple(work.model, work.inputs))
 
 
-def fewest_units(work: Workload, model: nn.Module, structure: Structure, shares: Mapping[int, float]) -> Kept:
-    """The least that is to be kept of groups, as shares of the widths that they had in the original."""
+def fewest_units(
+    work: Workload, model: nn.Module, structure: Structure, shares: Mapping[int, float]
+) -> Kept:
+    """The least that is to be kept of groups, as shares of the widths that they had in the
+    original.
+    """
     original, now = dict(work.model.named_parameters()), dict(model.named_parameters())
     found = {}
     for index, share in shares.items():

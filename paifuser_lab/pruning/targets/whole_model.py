@@ -1,4 +1,6 @@
-"""What a whole model takes, in turn: as it was at first, as it is, and with every group as narrow as it may get."""
+"""What a whole model takes, in turn: as it was at first, as it is, and with every group as narrow
+as it may get.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from .steady_timing import clock, memory_at_hand
 SECONDS = 5.0
 
 
-def whole_latency(work: Workload, model: nn.Module, structure: Structure, narrow: list[int], *, count: int) -> WholeLatency:
+def whole_latency(
+    work: Workload, model: nn.Module, structure: Structure, narrow: list[int], *, count: int
+) -> WholeLatency:
     """From the cache, or measured now."""
     likeness = _likeness(work, model, narrow)
     table = kept_table(count)
@@ -32,12 +36,19 @@ def whole_latency(work: Workload, model: nn.Module, structure: Structure, narrow
     if (narrowed := _narrowed(work, model, structure, narrow)) is not None:
         models["narrow"] = narrowed
     taken = timed(work, models, count=count)
-    found = WholeLatency(likeness=likeness, original_ms=taken["original"], ms=taken["now"], narrow_ms=taken.get("narrow"))
+    found = WholeLatency(
+        likeness=likeness,
+        original_ms=taken["original"],
+        ms=taken["now"],
+        narrow_ms=taken.get("narrow"),
+    )
     keep(table.model_copy(update={"rows": (), "wholes": (found,)}))
     return found
 
 
-def timed(work: Workload, models: Mapping[str, nn.Module], *, count: int, seconds: float = SECONDS) -> dict[str, float]:
+def timed(
+    work: Workload, models: Mapping[str, nn.Module], *, count: int, seconds: float = SECONDS
+) -> dict[str, float]:
     """The ms of each model on the workload's inputs."""
     with ExitStack() as stack:
         stack.enter_context(threads(count))
@@ -54,9 +65,15 @@ def call_of(work: Workload, model: nn.Module) -> Callable[[], Any]:
     return lambda: inputs(model)
 
 
-def _narrowed(work: Workload, model: nn.Module, structure: Structure, narrow: list[int]) -> nn.Module | None:
-    """A copy without the last units; None where its code does not take it so, for no cut of this one was proven."""
-    removed = {unit for units, kept in zip(structure.units, narrow, strict=True) for unit in units[kept:]}
+def _narrowed(
+    work: Workload, model: nn.Module, structure: Structure, narrow: list[int]
+) -> nn.Module | None:
+    """A copy without the last units; None where its code does not take it so, for no cut of this
+    one was proven.
+    """
+    removed = {
+        unit for units, kept in zip(structure.units, narrow, strict=True) for unit in units[kept:]
+    }
     copied = copy.deepcopy(model)
     try:
         cut(copied, structure, removed)
@@ -68,8 +85,13 @@ def _narrowed(work: Workload, model: nn.Module, structure: Structure, narrow: li
 
 
 def _likeness(work: Workload, model: nn.Module, narrow: list[int]) -> str:
-    """Both models by their layers, shapes and formats, and what they are given; not by their values."""
-    parts = [[str(one) for one in (type(each), each, *_shapes(each.parameters()))] for each in (work.model, model)]
+    """Both models by their layers, shapes and formats, and what they are given; not by their
+    values.
+    """
+    parts = [
+        [str(one) for one in (type(each), each, *_shapes(each.parameters()))]
+        for each in (work.model, model)
+    ]
     text = repr((parts, _shapes(work.inputs.tensors), narrow))
     return f"{work.name} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

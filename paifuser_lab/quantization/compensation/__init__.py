@@ -1,4 +1,5 @@
-"""What makes up for the error of rounding: each technique works on the scene before layers are put in place, and says what it did.
+"""What makes up for the error of rounding: each technique works on the scene before layers are put
+in place, and says what it did.
 
 doing.py       which techniques there are, and doing them one after the other
 equalise.py    channels of neighbouring layers rescaled to the same range

@@ -12,7 +12,9 @@ from .layer_data import read
 
 
 def correct_bias(scene: Scene) -> Done:
-    """Run the float layers and those of whole numbers side by side once over the data, and shift by what is between them."""
+    """Run the float layers and those of whole numbers side by side once over the data, and shift by
+    what is between them.
+    """
     layers = {layer: one for layer, one in scene.layers().items() if one.kind != "Embedding"}
     totals: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
@@ -24,7 +26,9 @@ def correct_bias(scene: Scene) -> Done:
         counts[layer] = counts.get(layer, 0) + len(rows)
 
     read(scene.model, scene.runs, layers, take)
-    scene.shifts = {layer: (total / counts[layer]).float() for layer, total in totals.items() if counts[layer]}
+    scene.shifts = {
+        layer: (total / counts[layer]).float() for layer, total in totals.items() if counts[layer]
+    }
     return Done(len(scene.shifts), f"bias correction of {counted(len(scene.shifts), 'layer')}")
 
 

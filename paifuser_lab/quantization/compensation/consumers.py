@@ -1,4 +1,6 @@
-"""Which layers alone read what a layer makes, and what is done to it on the way; read from what the operators did."""
+"""Which layers alone read what a layer makes, and what is done to it on the way; read from what the
+operators did.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SHAPES = ("view", "_unsafe_view", "detach", "alias")
 
 @dataclass
 class Readers:
-    """The layers that read a layer's answer, the operators that it goes through before, and whether all of that was understood."""
+    """The layers that read a layer's answer, the operators that it goes through before, and whether
+    all of that was understood.
+    """
 
     layers: list[str] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
@@ -23,9 +27,15 @@ class Readers:
 
 
 def sole_readers(
-    graph: Graph, makers: Mapping[str, int], operators: tuple[str, ...], passes: tuple[str, ...], readers: set[str]
+    graph: Graph,
+    makers: Mapping[str, int],
+    operators: tuple[str, ...],
+    passes: tuple[str, ...],
+    readers: set[str],
 ) -> dict[str, Readers]:
-    """Of each maker (and its number of channels) whose answer goes through `passes` to `readers`, and nowhere else."""
+    """Of each maker (and its number of channels) whose answer goes through `passes` to `readers`,
+    and nowhere else.
+    """
     found: dict[str, Readers] = {}
     made_by: dict[int, str] = {}
     for one in graph.operations:
@@ -40,10 +50,16 @@ def sole_readers(
         elif one.name in passes and sources:
             made_by[one.makes[0]] = next(iter(sources))
     given_out = {made_by[tensor] for tensor in graph.outputs & made_by.keys()}
-    return {layer: one for layer, one in found.items() if one.is_alone and one.layers and layer not in given_out}
+    return {
+        layer: one
+        for layer, one in found.items()
+        if one.is_alone and one.layers and layer not in given_out
+    }
 
 
-def _note(one: Operation, readers: Readers, channels: int, passes: tuple[str, ...], wanted: set[str]) -> None:
+def _note(
+    one: Operation, readers: Readers, channels: int, passes: tuple[str, ...], wanted: set[str]
+) -> None:
     """An operator reads what a layer made."""
     if one.layer in wanted and one.name in PRODUCTS:
         readers.layers.append(one.layer)

@@ -1,4 +1,6 @@
-"""The float model, the layers of whole numbers that it is to have, and what techniques may change of both."""
+"""The float model, the layers of whole numbers that it is to have, and what techniques may change
+of both.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,18 @@ class Done:
 
 @dataclass
 class Scene:
-    """A technique may rescale the model's weights, choose a layer's whole numbers, or shift its bias."""
+    """A technique may rescale the model's weights, choose a layer's whole numbers, or shift its
+    bias.
+    """
 
     model: nn.Module
     graph: Graph
     chosen: Mapping[str, str]  # layer → number format
     runs: list[Callable[[], Any]]  # calls of the model on calibration data
     spans: Callable[[], dict[str, Range]]  # what int8 layers are given, of the model as it is now
-    answers: Callable[[list[str]], dict[str, Range]] | None = None  # what layers answer; None: sums are not rounded
+    answers: Callable[[list[str]], dict[str, Range]] | None = (
+        None  # what layers answer; None: sums are not rounded
+    )
     numbers: dict[str, Quantized] = field(default_factory=dict)
     shifts: dict[str, Tensor] = field(default_factory=dict)
 
@@ -44,7 +50,9 @@ class Scene:
         """The layers of whole numbers, as far as they are made up for."""
         spans = self.spans()
         made = {
-            layer: quantized_layer(self.model.get_submodule(layer), name, spans.get(layer), self.numbers.get(layer))
+            layer: quantized_layer(
+                self.model.get_submodule(layer), name, spans.get(layer), self.numbers.get(layer)
+            )
             for layer, name in self.chosen.items()
         }
         for layer, shift in self.shifts.items():
@@ -53,7 +61,9 @@ class Scene:
         return made
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers, those in int8 handing on in int8 where the next one reads that, or a sum on whole numbers."""
+        """The same layers, those in int8 handing on in int8 where the next one reads that, or a sum
+        on whole numbers.
+        """
         made = self.layers()
         int8 = {layer: one for layer, one in made.items() if isinstance(one, Int8Layer)}
         spans = {layer: one.span for layer, one in int8.items()}
@@ -65,7 +75,9 @@ class Scene:
         return made
 
     def meetings(self) -> tuple[dict[str, Range], int]:
-        """What other modules' answers are rounded to before they enter sums on whole numbers, and how many such sums there are."""
+        """What other modules' answers are rounded to before they enter sums on whole numbers, and
+        how many such sums there are.
+        """
         spans = self.spans() if self.answers else {}
         plan, answers = self._sums(spans)
         return plan.spans(spans, answers), plan.sums

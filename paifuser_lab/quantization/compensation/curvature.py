@@ -1,8 +1,9 @@
 """The rounding of a weight that changes its layer's answer least, to second order; pure arithmetic.
 
-With H = X'X the change is the sum of e H e' over the rows e of rounding errors. GPTQ rounds column after column and makes up for what
-is lost by the columns that follow. Written as LDLQ (Chee et al. 2023, arXiv:2307.13304) that is one Cholesky factor H = R R' with R
-upper triangular: column i is rounded from w_i + Σ_{j<i} e_j R_ji / R_ii.
+With H = X'X the change is the sum of e H e' over the rows e of rounding errors. GPTQ rounds column
+after column and makes up for what is lost by the columns that follow. Written as LDLQ (Chee et al.
+2023, arXiv:2307.13304) that is one Cholesky factor H = R R' with R upper triangular: column i is
+rounded from w_i + Σ_{j<i} e_j R_ji / R_ii.
 """
 
 from __future__ import annotations
@@ -12,31 +13,49 @@ from torch import Tensor
 
 from ...formats import Quantized
 
-DAMPING = 0.01  # of the mean of the Hessian's diagonal: what the data says little about is to stay near its value
+# of the mean of the Hessian's diagonal: what the data says little about is to stay near its value
+DAMPING = 0.01
 BLOCK = 128  # columns that are made up for at once
 
 
-def rounded_by(hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int) -> Quantized:
-    """Other whole numbers for the same scales; a channel for which they are no better than the plain ones keeps those."""
+def rounded_by(
+    hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int
+) -> Quantized:
+    """Other whole numbers for the same scales; a channel for which they are no better than the
+    plain ones keeps those.
+    """
     groups, columns = hessian.shape[:2]
     rows = weight.transpose(0, plain.channel).reshape(groups, -1, columns)
     values = plain.values.transpose(0, plain.channel).reshape(rows.shape).float()
-    scales = plain.scales.repeat_interleave(columns // plain.scales.shape[1], dim=1).reshape(rows.shape)
-    order = hessian.diagonal(dim1=1, dim2=2).argsort(dim=1, descending=True)  # what matters most is rounded first
+    scales = plain.scales.repeat_interleave(columns // plain.scales.shape[1], dim=1).reshape(
+        rows.shape
+    )
+    order = hessian.diagonal(dim1=1, dim2=2).argsort(
+        dim=1, descending=True
+    )  # what matters most is rounded first
     found = _in_turn(
-        _ordered(_trusted(hessian, count), order), _columns(rows, order), _columns(scales, order), 2 ** (bits - 1) - 1
+        _ordered(_trusted(hessian, count), order),
+        _columns(rows, order),
+        _columns(scales, order),
+        2 ** (bits - 1) - 1,
     )
     found = _columns(found, order.argsort(dim=1))
     is_better = _change(hessian, rows - found * scales) < _change(hessian, rows - values * scales)
     kept = torch.where(is_better.unsqueeze(-1), found, values).to(torch.int8)
     turned = plain.values.transpose(0, plain.channel)
-    return Quantized(kept.reshape(turned.shape).transpose(0, plain.channel).contiguous(), plain.scales, plain.channel)
+    return Quantized(
+        kept.reshape(turned.shape).transpose(0, plain.channel).contiguous(),
+        plain.scales,
+        plain.channel,
+    )
 
 
 def _trusted(hessian: Tensor, count: int) -> Tensor:
-    """With less of what columns have in common, by the share of it that so few rows would show by chance alone.
+    """With less of what columns have in common, by the share of it that so few rows would show by
+    chance alone.
 
-    The share is that of Schäfer and Strimmer (2005, doi:10.2202/1544-6115.1175), with the variance of products of normal numbers.
+    The share is that of Schäfer and Strimmer (2005, doi:10.2202/1544-6115.1175), with the variance
+    of products of normal numbers.
     """
     diagonal = hessian.diagonal(dim1=1, dim2=2)
     own = diagonal.double().square().sum(dim=1)
@@ -66,7 +85,9 @@ def _upper_factor(hessian: Tensor) -> Tensor:
     """R of H = R R', upper triangular; Cholesky's, seen from the last column."""
     mean = hessian.diagonal(dim1=1, dim2=2).mean(dim=1)
     damping = torch.where(mean > 0, mean * DAMPING, 1.0)
-    damped = hessian + damping.reshape(-1, 1, 1) * torch.eye(hessian.shape[1], device=hessian.device)
+    damped = hessian + damping.reshape(-1, 1, 1) * torch.eye(
+        hessian.shape[1], device=hessian.device
+    )
     lower: Tensor = torch.linalg.cholesky(damped.flip(1, 2))
     return lower.flip(1, 2)
 

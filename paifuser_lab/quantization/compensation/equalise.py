@@ -1,7 +1,9 @@
-"""Channels of neighbouring layers rescaled to the same range: what the first makes smaller, the second makes larger.
+"""Channels of neighbouring layers rescaled to the same range: what the first makes smaller, the
+second makes larger.
 
-Cross-layer equalisation of Nagel et al. (2019), "Data-Free Quantization Through Weight Equalization and Bias Correction",
-arXiv:1906.04721. The model's function stays as it is, since relu(s·x) = s·relu(x) for s > 0. That does not hold for relu6.
+Cross-layer equalisation of Nagel et al. (2019), "Data-Free Quantization Through Weight Equalization
+and Bias Correction", arXiv:1906.04721. The model's function stays as it is, since relu(s·x) =
+s·relu(x) for s > 0. That does not hold for relu6.
 """
 
 from __future__ import annotations
@@ -24,21 +26,39 @@ def equalise(scene: Scene) -> Done:
     """Rescale pair after pair, over and over, since a layer between two others is in two pairs."""
     pairs, clamped = _pairs(scene)
     for _ in range(MOST_SWEEPS if pairs else 0):
-        if max(_rescale(scene.model.get_submodule(one), scene.model.get_submodule(other)) for one, other in pairs) < SETTLED:
+        if (
+            max(
+                _rescale(scene.model.get_submodule(one), scene.model.get_submodule(other))
+                for one, other in pairs
+            )
+            < SETTLED
+        ):
             break
     left = (
-        f" ({counted(clamped, 'pair')} left alone: a clamp such as relu6 stands between, which does not scale)" if clamped else ""
+        f" ({counted(clamped, 'pair')} left alone: a clamp such as relu6 stands between, which "
+        "does not scale)"
+        if clamped
+        else ""
     )
-    return Done(len(pairs), f"cross-layer equalisation of {counted(len(pairs), 'pair')} of layers{left}")
+    return Done(
+        len(pairs), f"cross-layer equalisation of {counted(len(pairs), 'pair')} of layers{left}"
+    )
 
 
 def _pairs(scene: Scene) -> tuple[list[tuple[str, str]], int]:
-    """Chosen layers whose answer one other chosen layer of the same sort reads alone, and how many more there are behind a clamp."""
+    """Chosen layers whose answer one other chosen layer of the same sort reads alone, and how many
+    more there are behind a clamp.
+    """
     pairs: list[tuple[str, str]] = []
     clamped = 0
-    for kinds, passes in ((CONVOLUTIONS, (*RELUS, *CLAMPS)), ((nn.Linear,), (*RELUS, *CLAMPS, *SHAPES))):
+    for kinds, passes in (
+        (CONVOLUTIONS, (*RELUS, *CLAMPS)),
+        ((nn.Linear,), (*RELUS, *CLAMPS, *SHAPES)),
+    ):
         modules = {layer: scene.model.get_submodule(layer) for layer in scene.chosen}
-        widths = {layer: one.weight.shape[0] for layer, one in modules.items() if isinstance(one, kinds)}
+        widths = {
+            layer: one.weight.shape[0] for layer, one in modules.items() if isinstance(one, kinds)
+        }
         once = {layer: width for layer, width in widths.items() if scene.graph.entries[layer] == 1}
         for layer, readers in sole_readers(scene.graph, once, PRODUCTS, passes, set(once)).items():
             if len(readers.layers) == 1 and readers.passed.isdisjoint(CLAMPS):
@@ -49,10 +69,14 @@ def _pairs(scene: Scene) -> tuple[list[tuple[str, str]], int]:
 
 
 def _rescale(one: Any, other: Any) -> float:
-    """Make the ranges of the channels between two layers agree; by how much that changed any, in powers of e."""
+    """Make the ranges of the channels between two layers agree; by how much that changed any, in
+    powers of e.
+    """
     makes = one.weight.detach().flatten(1).abs().amax(dim=1)
     takes = _by_input(other).abs().amax(dim=(1, 3)).flatten()
-    scales = torch.where((makes > 0) & (takes > 0), (makes.double() / takes.double()).sqrt(), 1.0).to(makes.dtype)
+    scales = torch.where(
+        (makes > 0) & (takes > 0), (makes.double() / takes.double()).sqrt(), 1.0
+    ).to(makes.dtype)
     with torch.no_grad():
         _scale_outputs(one, 1 / scales)
         weight = _by_input(other) * scales.reshape(_groups(other), 1, -1, 1)

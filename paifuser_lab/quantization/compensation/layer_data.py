@@ -15,7 +15,9 @@ from ...workload import running
 Take = Callable[[str, tuple[Any, ...], Tensor], None]  # layer, what it was given, its answer
 
 
-def read(model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], take: Take) -> None:
+def read(
+    model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], take: Take
+) -> None:
     """Hand over what each call of the layers is given and answers, run after run."""
     wanted = set(layers)
     given: dict[str, tuple[Any, ...]] = {}
@@ -38,5 +40,6 @@ def read(model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[s
 def _check(model: nn.Module, layer: str, given: Tensor) -> None:
     if not bool(torch.isfinite(given).all()):
         raise StepError(
-            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look for it there or leave the layer out."
+            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look "
+            "for it there or leave the layer out."
         )

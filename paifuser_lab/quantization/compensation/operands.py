@@ -1,4 +1,6 @@
-"""What a layer multiplies its weights by: a linear layer its rows, a convolution the window of each place."""
+"""What a layer multiplies its weights by: a linear layer its rows, a convolution the window of each
+place.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,16 @@ FEWEST_ROWS, MOST_NUMBERS = 2048, 2**22  # of one call: all rows, or as many as 
 
 
 def multiplied(layer: Any, given: Tensor, rows_wanted: Tensor | None = None) -> Tensor:
-    """What a layer multiplies its weights by: (groups, rows, columns); of very many rows some, picked by chance, or those wanted."""
+    """What a layer multiplies its weights by: (groups, rows, columns); of very many rows some,
+    picked by chance, or those wanted.
+    """
     if not isinstance(layer, CONVOLUTIONS):
         rows = given.reshape(-1, given.shape[-1])
-        return rows[_picked(len(rows), rows.shape[1]) if rows_wanted is None else rows_wanted].float().unsqueeze(0)
+        return (
+            rows[_picked(len(rows), rows.shape[1]) if rows_wanted is None else rows_wanted]
+            .float()
+            .unsqueeze(0)
+        )
     windows = _windows(layer, given)
     places = windows.shape[:1] + windows.shape[2 : 2 + len(layer.kernel_size)]
     if rows_wanted is None:
@@ -27,11 +35,15 @@ def multiplied(layer: Any, given: Tensor, rows_wanted: Tensor | None = None) -> 
 
 
 def _windows(layer: Any, given: Tensor) -> Tensor:
-    """The window of each place of the answer: (examples, channels, *places, *window); a view, which takes no memory."""
+    """The window of each place of the answer: (examples, channels, *places, *window); a view, which
+    takes no memory.
+    """
     batch = given if given.ndim == len(layer.kernel_size) + 2 else given.unsqueeze(0)
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     windows = F.pad(batch, layer._reversed_padding_repeated_twice, mode=mode)
-    for axis, (size, stride, dilation) in enumerate(zip(layer.kernel_size, layer.stride, layer.dilation, strict=True), start=2):
+    for axis, (size, stride, dilation) in enumerate(
+        zip(layer.kernel_size, layer.stride, layer.dilation, strict=True), start=2
+    ):
         windows = windows.unfold(axis, dilation * (size - 1) + 1, stride)[..., ::dilation]
     return windows
 

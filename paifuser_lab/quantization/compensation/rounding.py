@@ -1,8 +1,10 @@
-"""Weights rounded so that the layer's answer on the calibration data changes least, not each weight by itself.
+"""Weights rounded so that the layer's answer on the calibration data changes least, not each weight
+by itself.
 
-That rounding to the nearest is not best, and that the layer's own answer is the thing to keep, is Nagel et al. (2020), "Up or Down?
-Adaptive Rounding for Post-Training Quantization", arXiv:2004.10568. The closed form is that of Frantar et al. (2022), "GPTQ",
-arXiv:2210.17323: second order, columns one after the other.
+That rounding to the nearest is not best, and that the layer's own answer is the thing to keep, is
+Nagel et al. (2020), "Up or Down? Adaptive Rounding for Post-Training Quantization",
+arXiv:2004.10568. The closed form is that of Frantar et al. (2022), "GPTQ", arXiv:2210.17323: second
+order, columns one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ MOST_BYTES = 2**28  # of Hessians held at once
 
 
 def round_adaptively(scene: Scene) -> Done:
-    """Choose the whole numbers of every linear layer and convolution, as many at once as their Hessians have room for."""
+    """Choose the whole numbers of every linear layer and convolution, as many at once as their
+    Hessians have room for.
+    """
     count = 0
     for layers in _batches(scene):
         for layer, (hessian, rows) in _hessians(scene, layers).items():
@@ -50,7 +54,9 @@ def _batches(scene: Scene) -> Iterator[list[str]]:
 
 
 def _hessians(scene: Scene, layers: list[str]) -> dict[str, tuple[Tensor, int]]:
-    """X'X of what each layer multiplies its weights by, (groups, columns, columns), and of how many rows X is."""
+    """X'X of what each layer multiplies its weights by, (groups, columns, columns), and of how many
+    rows X is.
+    """
     found: dict[str, tuple[Tensor, int]] = {}
 
     def take(layer: str, given: tuple[Any, ...], answer: Tensor) -> None:
@@ -65,12 +71,16 @@ def _hessians(scene: Scene, layers: list[str]) -> dict[str, tuple[Tensor, int]]:
 def _rounded(scene: Scene, layer: str, hessian: Tensor, rows: int) -> Quantized:
     """The layer's whole numbers, in the order in which it wants them."""
     module: Any = scene.model.get_submodule(layer)
-    is_turned = scene.chosen[layer] == "int8" and channel_of(module) == 1  # GPT-2's, which int8 turns round
+    is_turned = (
+        scene.chosen[layer] == "int8" and channel_of(module) == 1
+    )  # GPT-2's, which int8 turns round
     weight = module.weight.detach().t() if is_turned else module.weight.detach()
     channel = 0 if is_turned else channel_of(module)
     assert channel is not None
     bits = format_of(scene.chosen[layer]).weight_bits
-    return rounded_by(hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits)
+    return rounded_by(
+        hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits
+    )
 
 
 def _groups(module: Any) -> int:

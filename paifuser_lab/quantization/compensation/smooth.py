@@ -1,7 +1,8 @@
-"""Outliers moved from what a layer norm gives into the weights that read it, where they are easier to round.
+"""Outliers moved from what a layer norm gives into the weights that read it, where they are easier
+to round.
 
-SmoothQuant of Xiao et al. (2022), arXiv:2211.10438. What the norm gives is divided by a factor a channel and the weights are
-multiplied by it, so the model's function stays as it is.
+SmoothQuant of Xiao et al. (2022), arXiv:2211.10438. What the norm gives is divided by a factor a
+channel and the weights are multiplied by it, so the model's function stays as it is.
 """
 
 from __future__ import annotations
@@ -32,30 +33,56 @@ def smooth(scene: Scene) -> Done:
     if norms:
         read(scene.model, scene.runs, norms, take)
     for norm, peak in peaks.items():
-        _move(scene.model.get_submodule(norm), [scene.model.get_submodule(layer) for layer in norms[norm]], peak)
-    return Done(len(peaks), f"smoothing of {counted(len(peaks), 'layer norm')} that int8 linear layers alone read")
+        _move(
+            scene.model.get_submodule(norm),
+            [scene.model.get_submodule(layer) for layer in norms[norm]],
+            peak,
+        )
+    return Done(
+        len(peaks),
+        f"smoothing of {counted(len(peaks), 'layer norm')} that int8 linear layers alone read",
+    )
 
 
 def _norms(scene: Scene) -> dict[str, list[str]]:
     """Layer norms that can be rescaled, and the linear layers that read them."""
     modules = dict(scene.model.named_modules())
-    widths = {name: module.normalized_shape[0] for name, module in modules.items() if _is_scalable(scene, name, module)}
-    linear = {layer for layer, name in scene.chosen.items() if name == "int8" and isinstance(modules[layer], nn.Linear)}
+    widths = {
+        name: module.normalized_shape[0]
+        for name, module in modules.items()
+        if _is_scalable(scene, name, module)
+    }
+    linear = {
+        layer
+        for layer, name in scene.chosen.items()
+        if name == "int8" and isinstance(modules[layer], nn.Linear)
+    }
     once = {layer for layer in linear if scene.graph.entries[layer] == 1}
-    return {norm: one.layers for norm, one in sole_readers(scene.graph, widths, NORM, SHAPES, once).items()}
+    return {
+        norm: one.layers
+        for norm, one in sole_readers(scene.graph, widths, NORM, SHAPES, once).items()
+    }
 
 
 def _is_scalable(scene: Scene, name: str, module: nn.Module) -> bool:
-    if type(module) is not nn.LayerNorm or module.weight is None or len(module.normalized_shape) != 1:
+    if (
+        type(module) is not nn.LayerNorm
+        or module.weight is None
+        or len(module.normalized_shape) != 1
+    ):
         return False
     weights = [scene.graph.weights[f"{name}.{one}"] for one, _ in module.named_parameters()]
     is_shared = any(len(scene.graph.readers.get(weight, ())) > 1 for weight in weights)
-    has_hooks = module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
+    has_hooks = (
+        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
+    )
     return scene.graph.entries[name] == 1 and not is_shared and not has_hooks
 
 
 def _move(norm: Any, readers: list[Any], peak: Tensor) -> None:
-    weights = torch.stack([layer.weight.detach().float().abs().amax(dim=0) for layer in readers]).amax(dim=0)
+    weights = torch.stack(
+        [layer.weight.detach().float().abs().amax(dim=0) for layer in readers]
+    ).amax(dim=0)
     factors = peak.pow(SHARE) / weights.pow(1 - SHARE)
     factors = torch.where((peak > 0) & (weights > 0), factors, 1.0).to(norm.weight.dtype)
     with torch.no_grad():

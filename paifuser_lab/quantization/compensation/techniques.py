@@ -24,8 +24,12 @@ TECHNIQUES: dict[Technique, Callable[[Scene], Done]] = {  # in the order in whic
 }
 
 
-def compensate(scene: Scene, wanted: Collection[Technique], example: Callable[[], Any]) -> list[str]:
-    """Do the wanted techniques one after the other; what each did, and what it gained in the answer to the example."""
+def compensate(
+    scene: Scene, wanted: Collection[Technique], example: Callable[[], Any]
+) -> list[str]:
+    """Do the wanted techniques one after the other; what each did, and what it gained in the answer
+    to the example.
+    """
     if not wanted:
         return []
     reference = _answer(scene, example)
@@ -36,7 +40,10 @@ def compensate(scene: Scene, wanted: Collection[Technique], example: Callable[[]
             notes.append(f"{done.sentence}: nothing to change")
             continue
         error = _error(scene, example, reference)
-        notes.append(f"{done.sentence}: output error {before:.2g} → {error:.2g}{', no gain here' if error >= before else ''}")
+        notes.append(
+            f"{done.sentence}: output error {before:.2g} → "
+            f"{error:.2g}{', no gain here' if error >= before else ''}"
+        )
     return notes
 
 
@@ -44,7 +51,9 @@ def _error(scene: Scene, example: Callable[[], Any], reference: list[Tensor]) ->
     """The relative L2 error of the model's answer with the layers as they would be now."""
     with in_place(scene.model, scene.joined()):
         answer = _answer(scene, example)
-    difference = sum(float((one - other).square().sum()) for one, other in zip(reference, answer, strict=True))
+    difference = sum(
+        float((one - other).square().sum()) for one, other in zip(reference, answer, strict=True)
+    )
     total = sum(float(one.square().sum()) for one in reference)
     return float((difference / total if total else difference) ** 0.5)
 

@@ -1,1 +1,3 @@
-"""The layers in lower precision: each computes live as the runtimes do, and gives its weights back as data."""
+"""The layers in lower precision: each computes live as the runtimes do, and gives its weights back
+as data.
+"""

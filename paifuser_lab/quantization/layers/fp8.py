@@ -1,7 +1,8 @@
-"""Linear layers, and convolutions of single points, that multiply in fp8 (e4m3): weights scaled by channel, inputs row by row as they come.
+"""Linear layers, and convolutions of single points, that multiply in fp8 (e4m3): weights scaled by
+channel, inputs row by row as they come.
 
-Stands on torch's own product of scaled matrices, which is quick on a GPU from Ada (capability 8.9) on; a CPU has it too, for the same
-numbers, not for speed.
+Stands on torch's own product of scaled matrices, which is quick on a GPU from Ada (capability 8.9)
+on; a CPU has it too, for the same numbers, not for speed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,11 @@ def device_obstacle(device: torch.device) -> str | None:
         major, minor = torch.cuda.get_device_capability(device)
         return None if (major, minor) >= LEAST else f"{wanted}, and this one has {major}.{minor}"
     if device.type == "cpu":
-        return None if _cpu_has_product() else f"{wanted}, and this torch has no such product for a CPU"
+        return (
+            None
+            if _cpu_has_product()
+            else f"{wanted}, and this torch has no such product for a CPU"
+        )
     return f"{wanted}, or a CPU, and the layer is on {device.type}"
 
 
@@ -45,7 +50,9 @@ def _cpu_has_product() -> bool:
 
 
 def answers_in(device: torch.device) -> torch.dtype | None:
-    """What a product answers in that scales rows and channels on the way; None where a device has none."""
+    """What a product answers in that scales rows and channels on the way; None where a device has
+    none.
+    """
     if device.type != "cuda":
         return torch.float32
     return torch.bfloat16 if torch.cuda.get_device_capability(device) >= BY_ROWS else None
@@ -65,24 +72,33 @@ class Fp8Linear(QuantizedLayer):
     def __init__(self, layer: Any) -> None:
         self.is_convolution = isinstance(layer, POINTS)
         self.is_transposed = not self.is_convolution and not isinstance(layer, nn.Linear)
-        weight = layer.weight.detach().t() if self.is_transposed else layer.weight.detach().flatten(1)
+        weight = (
+            layer.weight.detach().t() if self.is_transposed else layer.weight.detach().flatten(1)
+        )
         numbers, scales = to_fp8(weight)
         super().__init__(layer, Quantized(numbers.view(torch.uint8).contiguous(), scales, 0), "fp8")
         self.shape = layer.weight.shape
 
     @property
     def weight(self) -> Tensor:
-        """The numbers that the weight stands for, in the shape and order in which the layer had them."""
+        """The numbers that the weight stands for, in the shape and order in which the layer had
+        them.
+        """
         numbers = self.values.view(FP8).float() * self.scales
         return numbers.t() if self.is_transposed else numbers.reshape(self.shape)
 
     def forward(self, given: Tensor) -> Tensor:
         """An exporter is refused: the runtimes that there are have no such product."""
         if torch.compiler.is_exporting():
-            raise StepError("a layer in fp8 cannot be exported, since the engines here have no product in fp8; take int8")
+            raise StepError(
+                "a layer in fp8 cannot be exported, since the engines here have no product in fp8; "
+                "take int8"
+            )
         points = given.movedim(1 - self.is_single(given), -1) if self.is_convolution else given
         rows = points.reshape(-1, self.values.shape[1])
-        made = self._multiply(rows).to(given.dtype).reshape(*points.shape[:-1], self.values.shape[0])
+        made = (
+            self._multiply(rows).to(given.dtype).reshape(*points.shape[:-1], self.values.shape[0])
+        )
         return made.movedim(-1, 1 - self.is_single(given)) if self.is_convolution else made
 
     def is_single(self, given: Tensor) -> bool:
@@ -100,16 +116,26 @@ class Fp8Linear(QuantizedLayer):
         return made if self.bias is None else made + self.bias
 
 
-def product(left: Tensor, right: Tensor, left_scales: Tensor, right_scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows times rows (rows × inputs, outputs × inputs), both in fp8, filled up to the widths that there are products for."""
+def product(
+    left: Tensor, right: Tensor, left_scales: Tensor, right_scales: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """Rows times rows (rows × inputs, outputs × inputs), both in fp8, filled up to the widths that
+    there are products for.
+    """
     outputs, inputs = right.shape
     width = WIDTHS.get(left.device.type, 1)
     more, columns = -outputs % width, -inputs % width
     if right_scales.ndim:
         right_scales = F.pad(right_scales, (0, more), value=1.0).contiguous()
     left, right = _filled(left, columns, 0), _filled(right, columns, more)
-    return torch._scaled_mm(left, right.t(), scale_a=left_scales, scale_b=right_scales, out_dtype=dtype)[:, :outputs]
+    return torch._scaled_mm(
+        left, right.t(), scale_a=left_scales, scale_b=right_scales, out_dtype=dtype
+    )[:, :outputs]
 
 
 def _filled(values: Tensor, columns: int, rows: int) -> Tensor:
-    return F.pad(values.view(torch.uint8), (0, columns, 0, rows)).view(FP8) if columns or rows else values
+    return (
+        F.pad(values.view(torch.uint8), (0, columns, 0, rows)).view(FP8)
+        if columns or rows
+        else values
+    )

@@ -1,4 +1,6 @@
-"""What is to be known of layers in int4-weights: which of them multiply integers, which make their weights, and what bf16 adds."""
+"""What is to be known of layers in int4-weights: which of them multiply integers, which make their
+weights, and what bf16 adds.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,15 @@ MOST_NAMES = 3
 
 
 def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> list[str]:
-    """Sentences about those of the chosen layers that are in int4, by a call on the example inputs."""
+    """Sentences about those of the chosen layers that are in int4, by a call on the example
+    inputs.
+    """
     modules = {name: model.get_submodule(name) for name in chosen}
-    layers = {name: one for name, one in modules.items() if isinstance(one, WeightsOnly) and one.in_nibbles}
+    layers = {
+        name: one
+        for name, one in modules.items()
+        if isinstance(one, WeightsOnly) and one.in_nibbles
+    }
     if not layers:
         return []
     with _watched(layers) as few:
@@ -28,11 +36,19 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
     reasons: dict[str, list[str]] = {}
     for name in layers.keys() - few:
         reasons.setdefault(_why_not(layers[name]), []).append(name)
-    notes = [f"{_named(sorted(names))} in int4: weights made at each call, since {why}" for why, names in reasons.items()]
+    notes = [
+        f"{_named(sorted(names))} in int4: weights made at each call, since {why}"
+        for why, names in reasons.items()
+    ]
     if few:
         error = _relative(answer, _answer_of_weights(work, model, layers))
-        few_rows = f"multiplied as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} rows without gradients"
-        notes.insert(0, f"{_named(sorted(few))} in int4: {few_rows}; bf16 moves the answer by {error:.1e}")
+        few_rows = (
+            f"multiplied as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
+            "rows without gradients"
+        )
+        notes.insert(
+            0, f"{_named(sorted(few))} in int4: {few_rows}; bf16 moves the answer by {error:.1e}"
+        )
     return notes
 
 
@@ -46,7 +62,9 @@ def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
         (few if layer.has_few_rows(given) else many).add(name)
 
     hooks = [
-        layer.register_forward_pre_hook(lambda one, args, kwargs, name=name: seen(name, one, args, kwargs), with_kwargs=True)
+        layer.register_forward_pre_hook(
+            lambda one, args, kwargs, name=name: seen(name, one, args, kwargs), with_kwargs=True
+        )
         for name, layer in layers.items()
     ]
     try:
@@ -62,7 +80,10 @@ def _why_not(layer: WeightsOnly) -> str:
         return f"torch has no packed operator for layers of kind {layer.kind}"
     if layer.values.device.type != "cpu":
         return f"torch's packed operator here is the CPU's, and this is {layer.values.device}"
-    return f"the example inputs give a linear layer more than {FEW_ROWS[4]} rows, or numbers that are not to be rounded to bf16"
+    return (
+        f"the example inputs give a linear layer more than {FEW_ROWS[4]} rows, or numbers that are "
+        "not to be rounded to bf16"
+    )
 
 
 def _named(names: list[str]) -> str:
@@ -73,10 +94,14 @@ def _named(names: list[str]) -> str:
 def _answer(work: Workload, model: nn.Module) -> list[Tensor]:
     with running(model):
         leaves = pytree.tree_leaves(work.inputs.clone()(model))
-    return [leaf.float() for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    return [
+        leaf.float() for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()
+    ]
 
 
-def _answer_of_weights(work: Workload, model: nn.Module, layers: Mapping[str, WeightsOnly]) -> list[Tensor]:
+def _answer_of_weights(
+    work: Workload, model: nn.Module, layers: Mapping[str, WeightsOnly]
+) -> list[Tensor]:
     """The answer with every weight made."""
     before = {name: layer.few_rows for name, layer in layers.items()}
     try:

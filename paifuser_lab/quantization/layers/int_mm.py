@@ -1,4 +1,6 @@
-"""A linear layer on torch's own product of int8 matrices, which is what a GPU has; the inputs' steps are shifted to be signed."""
+"""A linear layer on torch's own product of int8 matrices, which is what a GPU has; the inputs'
+steps are shifted to be signed.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,12 @@ LEAST_ROWS = 32  # a GPU's product wants more than 16 rows, and widths in eights
 SHIFT = 128
 
 
-def linear(steps: Tensor, span: Range, values: Tensor, scales: Tensor, bias: Tensor | None) -> Tensor:
-    """`steps` (rows × inputs, uint8) times whole-number weights (outputs × inputs), as numbers in fp32."""
+def linear(
+    steps: Tensor, span: Range, values: Tensor, scales: Tensor, bias: Tensor | None
+) -> Tensor:
+    """`steps` (rows × inputs, uint8) times whole-number weights (outputs × inputs), as numbers in
+    fp32.
+    """
     rows, outputs = steps.shape[0], values.shape[0]
     signed = (steps.to(torch.int16) - SHIFT).to(torch.int8)
     left = F.pad(signed, (0, -steps.shape[1] % 8, 0, max(0, LEAST_ROWS - rows)))

@@ -1,4 +1,6 @@
-"""What every layer with whole-number weights has: the numbers, their scales, the bias; and how it is moved, copied and asked."""
+"""What every layer with whole-number weights has: the numbers, their scales, the bias; and how it
+is moved, copied and asked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ...formats import Quantized
 
 
 class QuantizedLayer(nn.Module):
-    """A layer whose weight is whole numbers. Its scales stay in fp32 whatever the model around it is converted to."""
+    """A layer whose weight is whole numbers. Its scales stay in fp32 whatever the model around it
+    is converted to.
+    """
 
     values: Tensor
     scales: Tensor
@@ -30,12 +34,16 @@ class QuantizedLayer(nn.Module):
         bias = getattr(layer, "bias", None)
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
         self.surrounding = torch.float32  # what the model around it computes in
-        self._packed: Any = None  # what the operator reads, in an order of its own; made at the first call
+        self._packed: Any = (
+            None  # what the operator reads, in an order of its own; made at the first call
+        )
         self.train(layer.training)
 
     @property
     def quantized_count(self) -> int:
-        """How many weights there are, the bias with them; buffers to torch, parameters to people."""
+        """How many weights there are, the bias with them; buffers to torch, parameters to
+        people.
+        """
         return self.values.numel() + (0 if self.bias is None else self.bias.numel())
 
     @property
@@ -50,7 +58,9 @@ class QuantizedLayer(nn.Module):
                 moved = fn(buffer)
                 if moved.is_floating_point():
                     self.surrounding = moved.dtype
-                self._buffers[name] = moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
+                self._buffers[name] = (
+                    moved if moved.dtype == buffer.dtype else buffer.to(moved.device)
+                )
         self._packed = None
         return self
 

@@ -18,7 +18,9 @@ def unpacked(nibbles: Tensor, columns: int) -> Tensor:
     """The numbers again, in rows of so many columns."""
     if torch.onnx.is_in_onnx_export():
         return _unpacked_by_arithmetic(nibbles, columns)
-    pairs = nibbles.to(torch.int16)  # a byte spread over two, so that no row is taken apart and put together
+    pairs = nibbles.to(
+        torch.int16
+    )  # a byte spread over two, so that no row is taken apart and put together
     return ((pairs | (pairs << 4)) & 0x0F0F).view(torch.int8)[..., :columns] - 8
 
 

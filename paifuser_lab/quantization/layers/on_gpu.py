@@ -1,4 +1,6 @@
-"""The int8 layers that this project's CUDA kernels compute, steps in and steps or numbers out; without CuPy there are none."""
+"""The int8 layers that this project's CUDA kernels compute, steps in and steps or numbers out;
+without CuPy there are none.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,15 @@ def hands_on(layer: Any, steps: Tensor) -> bool:
 
 
 def obstacle(layer: Any) -> str | None:
-    """Why no kernel computes a linear layer or a convolution that pads with equal zeros; None where one does."""
+    """Why no kernel computes a linear layer or a convolution that pads with equal zeros; None where
+    one does.
+    """
     if not has_cupy():
         extra = packages().extra
-        return f"on a GPU that is for this project's kernels, which want CuPy: pip install paifuser-lab[{extra}]"
+        return (
+            "on a GPU that is for this project's kernels, which want CuPy: pip install "
+            f"paifuser-lab[{extra}]"
+        )
     dimensions = _weight(layer).ndim
     if dimensions == 2:
         widths: tuple[int, ...] = tuple(_weight(layer).shape)
@@ -42,12 +49,21 @@ def obstacle(layer: Any) -> str | None:
     elif _is_depthwise(layer):
         widths = (layer.groups,)
     else:
-        return "on a GPU there are kernels for convolutions of single points and for depthwise ones of 3, 5, 7 or 9 points"
-    return f"on a GPU its widths have to be multiples of {WIDTH}" if any(one % WIDTH for one in widths) else None
+        return (
+            "on a GPU there are kernels for convolutions of single points and for depthwise ones "
+            "of 3, 5, 7 or 9 points"
+        )
+    return (
+        f"on a GPU its widths have to be multiples of {WIDTH}"
+        if any(one % WIDTH for one in widths)
+        else None
+    )
 
 
 def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
-    """The layer's arithmetic on whole numbers; in uint8 the answer is steps of this scale and zero point."""
+    """The layer's arithmetic on whole numbers; in uint8 the answer is steps of this scale and zero
+    point.
+    """
     if layer._packed is None:
         layer._packed = (layer.scales[:, 0] * layer.span.scale).contiguous(), sums_of(layer.values)
     scales, sums = layer._packed
@@ -61,7 +77,9 @@ def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dt
     if layer.values.ndim == 2:
         made = project_int8(steps, layer.values, scales, layer.bias, **how)
     elif layer.groups == 1:
-        made = project_int8(steps.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how).movedim(-1, 1)
+        made = project_int8(
+            steps.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how
+        ).movedim(-1, 1)
     else:
         place: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
         made = convolve_depthwise_int8(steps, layer.values, scales, layer.bias, **place, **how)
@@ -86,8 +104,15 @@ def _is_pointwise(layer: Any) -> bool:
 
 def _is_depthwise(layer: Any) -> bool:
     side, stride, padding = set(layer.kernel_size), set(layer.stride), _padding(layer)
-    is_single = layer.groups == layer.in_channels == layer.out_channels and set(layer.dilation) == {1}
-    return is_single and len(side) == len(stride) == len(padding) == 1 and side <= {*SIDES} and stride <= {*STRIDES}
+    is_single = layer.groups == layer.in_channels == layer.out_channels and set(layer.dilation) == {
+        1
+    }
+    return (
+        is_single
+        and len(side) == len(stride) == len(padding) == 1
+        and side <= {*SIDES}
+        and stride <= {*STRIDES}
+    )
 
 
 def _padding(layer: Any) -> set[int]:

@@ -1,8 +1,10 @@
-"""Processors without VNNI add pairs of int8 products in 16 bits, where they saturate: there each weight is split into two addends.
+"""Processors without VNNI add pairs of int8 products in 16 bits, where they saturate: there each
+weight is split into two addends.
 
-A step (up to 255) times a weight (up to 127), twice, is more than 16 bits hold, and oneDNN's answer is then wrong by up to a half.
-Two addends of a weight are at most 64 each, and no pair of their products saturates. The inputs meet either addend, which is twice
-the arithmetic: int8 is then hardly faster than fp32, and its numbers are those of every other processor.
+A step (up to 255) times a weight (up to 127), twice, is more than 16 bits hold, and oneDNN's answer
+is then wrong by up to a half. Two addends of a weight are at most 64 each, and no pair of their
+products saturates. The inputs meet either addend, which is twice the arithmetic: int8 is then
+hardly faster than fp32, and its numbers are those of every other processor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A tensor that stays in int8 between layers. To a model it is a tensor of numbers like any other.
 
-What only moves or orders values is done on the steps; whatever else is asked of it, it is converted back first. So a model that
-does something unforeseen is slower, never wrong.
+What only moves or orders values is done on the steps; whatever else is asked of it, it is converted
+back first. So a model that does something unforeseen is slower, never wrong.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Int8Tensor(Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
-    def __new__(cls: type[Int8Tensor], steps: Tensor, span: Range, dtype: torch.dtype = torch.float32) -> Int8Tensor:
+    def __new__(
+        cls: type[Int8Tensor], steps: Tensor, span: Range, dtype: torch.dtype = torch.float32
+    ) -> Int8Tensor:
         made: Int8Tensor = torch.Tensor._make_wrapper_subclass(
             cls, steps.shape, strides=steps.stride(), dtype=dtype, device=steps.device
         )
@@ -36,15 +38,22 @@ class Int8Tensor(Tensor):
 
     def __init__(self, steps: Tensor, span: Range, dtype: torch.dtype = torch.float32) -> None:
         self.steps, self.span = steps, span
-        self.written: Tensor | None = None  # numbers that were written over the steps, which could not hold them
+        self.written: Tensor | None = (
+            None  # numbers that were written over the steps, which could not hold them
+        )
         self.has_views = False
 
     def numbers(self) -> Tensor:
         """The plain tensor that it stands for."""
-        return from_steps(self.steps, self.span, self.dtype) if self.written is None else self.written
+        return (
+            from_steps(self.steps, self.span, self.dtype) if self.written is None else self.written
+        )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        return f"Int8Tensor({'×'.join(map(str, self.shape))}, {self.span.low:.3g} to {self.span.high:.3g})"
+        return (
+            f"Int8Tensor({'×'.join(map(str, self.shape))}, {self.span.low:.3g} to "
+            f"{self.span.high:.3g})"
+        )
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
@@ -53,7 +62,9 @@ class Int8Tensor(Tensor):
             made = ON_STEPS[func](args[0], func, args[1:], kwargs)
             if made is not None:
                 return made
-        plain_args, plain_kwargs = pytree.tree_map_only(Int8Tensor, lambda one: one.numbers(), (args, kwargs))
+        plain_args, plain_kwargs = pytree.tree_map_only(
+            Int8Tensor, lambda one: one.numbers(), (args, kwargs)
+        )
         made = func(*plain_args, **plain_kwargs)
         if func._schema.is_mutable and isinstance(args[0], Int8Tensor):
             return _written(args[0], plain_args[0])
@@ -61,9 +72,14 @@ class Int8Tensor(Tensor):
 
 
 def _written(one: Int8Tensor, numbers: Tensor) -> Int8Tensor:
-    """What was written in place takes the place of the steps; other views of them would not see it."""
+    """What was written in place takes the place of the steps; other views of them would not see
+    it.
+    """
     if one.has_views:
-        raise StepError("a model writes in place into a part of what a layer gives in int8; leave that layer in a float format.")
+        raise StepError(
+            "a model writes in place into a part of what a layer gives in int8; leave that layer "
+            "in a float format."
+        )
     one.written = numbers
     return one
 
@@ -83,9 +99,20 @@ def on_steps(*operators: Any) -> Callable[[OnSteps], OnSteps]:
 
 
 @on_steps(
-    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
-    aten.unsqueeze.default, aten.squeeze.dim, aten.slice.Tensor, aten.select.int, aten.expand.default, aten.detach.default, aten.alias.default,
-)  # fmt: skip
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.reshape.default,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.slice.Tensor,
+    aten.select.int,
+    aten.expand.default,
+    aten.detach.default,
+    aten.alias.default,
+)
 def _moved(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     view = Int8Tensor(func(one.steps, *args, **kwargs), one.span, one.dtype)
     one.has_views = view.has_views = True

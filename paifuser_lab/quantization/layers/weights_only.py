@@ -1,4 +1,6 @@
-"""Layers that keep their weights in few bits and compute in the format of what they are given: smaller, and with few rows faster."""
+"""Layers that keep their weights in few bits and compute in the format of what they are given:
+smaller, and with few rows faster.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,35 @@ from .layer import QuantizedLayer
 from .nibbles import packed, unpacked
 from .skeleton import with_weights, without_weights
 
-# So many rows are multiplied by integers in bf16; for more, making the weights anew costs little beside the product. The numbers are
-# fixed, not timed on the spot, so that a model answers alike wherever it runs; `paifuser-lab bench int4` measures both ways.
+# So many rows are multiplied by integers in bf16; for more, making the weights anew costs little
+# beside the product. The numbers are fixed, not timed on the spot, so that a model answers alike
+# wherever it runs; `paifuser-lab bench int4` measures both ways.
 FEW_ROWS = {4: 32, 8: 16}
-COLUMNS = 16  # torch's operator for int8 reads so many at once, past the end of rows that are no multiple of it
-ROUNDED = (torch.float32, torch.bfloat16, torch.float16)  # fp64 is asked for by those who want its digits
+# torch's operator for int8 reads so many at once, past the end of rows that are no multiple of it
+COLUMNS = 16
+ROUNDED = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+)  # fp64 is asked for by those who want its digits
 ONNX_VALUES, ONNX_SCALES = "onnx_values", "onnx_scales"
 
 
 class WeightsOnly(QuantizedLayer):
-    """Its weights are made from the integers at each call, but for few rows, which a linear layer multiplies by the integers."""
+    """Its weights are made from the integers at each call, but for few rows, which a linear layer
+    multiplies by the integers.
+    """
 
-    def __init__(self, layer: nn.Module, channel: int, name: str, numbers: Quantized | None = None) -> None:
+    def __init__(
+        self, layer: nn.Module, channel: int, name: str, numbers: Quantized | None = None
+    ) -> None:
         bits = format_of(name).weight_bits
         super().__init__(layer, numbers or quantize(layer.weight, bits, channel=channel), name)  # type: ignore[arg-type]
         self.shape = self.values.shape
         self.in_nibbles = bits <= 4
-        self.few_rows = FEW_ROWS[4 if self.in_nibbles else 8]  # 0 where weights are always to be made
+        self.few_rows = FEW_ROWS[
+            4 if self.in_nibbles else 8
+        ]  # 0 where weights are always to be made
         self.is_linear = isinstance(layer, nn.Linear) or self.kind == "Conv1D"  # of GPT-2
         if self.in_nibbles:
             self.values = packed(self.values)
@@ -47,7 +61,9 @@ class WeightsOnly(QuantizedLayer):
     def numbers(self) -> Quantized:
         """The whole numbers, one an element."""
         columns = self.shape[1:].numel()
-        values = unpacked(self.values, columns).reshape(self.shape) if self.in_nibbles else self.values
+        values = (
+            unpacked(self.values, columns).reshape(self.shape) if self.in_nibbles else self.values
+        )
         return Quantized(values, self.scales, self.channel)
 
     @property
@@ -60,19 +76,30 @@ class WeightsOnly(QuantizedLayer):
         """Whether there is an operator that multiplies few rows by its integers."""
         if self.in_nibbles:
             return self.is_linear
-        return self.is_linear and self.channel == 0 and self.scales.shape[1] == 1 and self.shape[1] % COLUMNS == 0
+        return (
+            self.is_linear
+            and self.channel == 0
+            and self.scales.shape[1] == 1
+            and self.shape[1] % COLUMNS == 0
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         given = args[0] if args else next(iter(kwargs.values()))
         if ONNX_VALUES in self._buffers and _is_traced() and torch.onnx.is_in_onnx_export():
-            return self._with_bias(onnx_int4.matmul_nbits(given, self.get_buffer(ONNX_VALUES), self.get_buffer(ONNX_SCALES)))
+            return self._with_bias(
+                onnx_int4.matmul_nbits(
+                    given, self.get_buffer(ONNX_VALUES), self.get_buffer(ONNX_SCALES)
+                )
+            )
         if not _is_traced() and self.has_few_rows(given):
             return self._few_rows(given)
         bias = None if self.bias is None else self.bias.to(given.dtype)
         return with_weights(self._skeleton[0], self._shown().to(given.dtype), bias)(*args, **kwargs)
 
     def _shown(self) -> Tensor:
-        """The weight; a compiler or exporter is shown how it is made, so that it may keep the whole numbers."""
+        """The weight; a compiler or exporter is shown how it is made, so that it may keep the whole
+        numbers.
+        """
         if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
             return self.weight
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
@@ -82,7 +109,9 @@ class WeightsOnly(QuantizedLayer):
         return made
 
     def has_few_rows(self, given: Tensor) -> bool:
-        """Whether a linear layer multiplies this by integers in bf16, and not by the weights made from them."""
+        """Whether a linear layer multiplies this by integers in bf16, and not by the weights made
+        from them.
+        """
         return self.has_product and are_few(given, self.few_rows) and not _is_differentiated(given)
 
     def _few_rows(self, given: Tensor) -> Tensor:
@@ -98,7 +127,9 @@ class WeightsOnly(QuantizedLayer):
 
     def _times_bytes(self, rows: Tensor) -> Tensor:
         scales = self.scales[:, 0].to(torch.bfloat16)
-        made: Tensor = torch.ops.aten._weight_int8pack_mm(rows.to(torch.bfloat16), self.values, scales).to(rows.dtype)
+        made: Tensor = torch.ops.aten._weight_int8pack_mm(
+            rows.to(torch.bfloat16), self.values, scales
+        ).to(rows.dtype)
         return made
 
     def _with_bias(self, made: Tensor) -> Tensor:
@@ -110,15 +141,23 @@ class EmbeddingWeightsOnly(WeightsOnly):
 
     def forward(self, indices: Tensor) -> Tensor:
         rows = indices.reshape(-1)
-        values = unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
+        values = (
+            unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
+        )
         made = Quantized(values, self.scales[rows], 0).dequantized()
         return made.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
 
 
 @contextmanager
 def stored_for_onnx(model: nn.Module) -> Iterator[None]:
-    """While a model is exported, its linear layers in int4 also hold their integers as an ONNX file does."""
-    layers = [layer for layer in model.modules() if isinstance(layer, WeightsOnly) and layer.in_nibbles and layer.is_linear]
+    """While a model is exported, its linear layers in int4 also hold their integers as an ONNX file
+    does.
+    """
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, WeightsOnly) and layer.in_nibbles and layer.is_linear
+    ]
     try:
         for layer in layers:
             values, scales = onnx_int4.stored(layer.numbers)
@@ -133,7 +172,9 @@ def stored_for_onnx(model: nn.Module) -> Iterator[None]:
 
 
 def are_few(given: Tensor, most: int = max(FEW_ROWS.values())) -> bool:
-    """Whether these are so few rows that a processor multiplies them sooner by integers than it makes weights."""
+    """Whether these are so few rows that a processor multiplies them sooner by integers than it
+    makes weights.
+    """
     if given.device.type != "cpu" or given.dtype not in ROUNDED or not given.ndim:
         return False
     return 1 <= given.numel() // max(given.shape[-1], 1) <= most
@@ -146,5 +187,7 @@ def _is_traced() -> bool:
 
 def _is_differentiated(given: Tensor) -> bool:
     """Whether a derivative is wanted, which the operators on integers do not have."""
-    is_forward = forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
+    is_forward = (
+        forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
+    )
     return is_forward or (torch.is_grad_enabled() and given.requires_grad)

@@ -1,4 +1,5 @@
-"""Quantization-aware training: layers that are rounded while they learn, and answer to the bit with what the live layers will.
+"""Quantization-aware training: layers that are rounded while they learn, and answer to the bit with
+what the live layers will.
 
 preparing.py     learning layers put into a model, and the live ones in their place afterwards
 layer.py         a layer whose weight is rounded at every call

@@ -18,17 +18,22 @@ from .straight_through import instead
 
 
 class LearningInt8(LearningLayer):
-    """Answers with what the live layer computes, to the bit; gradients are those of float arithmetic on the rounded numbers.
+    """Answers with what the live layer computes, to the bit; gradients are those of float
+    arithmetic on the rounded numbers.
 
-    Two cases apart, in which the float arithmetic answers: while a batch-norm that is to be folded in normalises by the batch, which no
-    live layer does, and on another device than the CPU.
+    Two cases apart, in which the float arithmetic answers: while a batch-norm that is to be folded
+    in normalises by the batch, which no live layer does, and on another device than the CPU.
     """
 
-    def __init__(self, layer: Any, span: LearnedRange, *, norm: nn.Module | None = None, learns: bool) -> None:
+    def __init__(
+        self, layer: Any, span: LearnedRange, *, norm: nn.Module | None = None, learns: bool
+    ) -> None:
         super().__init__(layer, "int8", learns=learns)
         self.span, self.norm = span, norm
         self.clamp: tuple[float, float | None] | None = None
-        self._onward: list[LearnedRange] = []  # the readers' range where they read int8; it is part of them, not of this module
+        self._onward: list[
+            LearnedRange
+        ] = []  # the readers' range where they read int8; it is part of them, not of this module
 
     def hand_on(self, outlet: Outlet, span: LearnedRange) -> None:
         """Hand the answer on in int8, in the range that its readers learn."""
@@ -71,7 +76,9 @@ class LearningInt8(LearningLayer):
         if self.norm is not None:
             folding = Folding.of(self.norm)
             numbers, bias = folding.numbers(numbers), folding.bias(bias)
-        made = quantized_layer(with_weights(self._skeleton[0], self.weight, bias), "int8", self.span.span, numbers)
+        made = quantized_layer(
+            with_weights(self._skeleton[0], self.weight, bias), "int8", self.span.span, numbers
+        )
         assert isinstance(made, Int8Layer)
         if self._onward:
             made.outlet = Outlet(self._onward[0].span, self.clamp)

@@ -15,7 +15,9 @@ from .learned_ranges import LearnedScales
 
 
 class LearningLayer(nn.Module):
-    """Weight, bias and the sizes of the weight's steps. `converted` is the live layer that it would be if training ended now."""
+    """Weight, bias and the sizes of the weight's steps. `converted` is the live layer that it would
+    be if training ended now.
+    """
 
     def __init__(self, layer: Any, name: str, *, learns: bool) -> None:
         super().__init__()
@@ -24,9 +26,14 @@ class LearningLayer(nn.Module):
         self.bias = None if getattr(layer, "bias", None) is None else _copied(layer.bias)
         channel = channel_of(layer)
         assert channel is not None
-        self.is_turned = name == "int8" and channel == 1  # GPT-2's linear layer, whose live form has its weight turned round
+        self.is_turned = (
+            name == "int8" and channel == 1
+        )  # GPT-2's linear layer, whose live form has its weight turned round
         self.scales = LearnedScales(
-            self._rows(self.weight), format_of(name).weight_bits, 0 if self.is_turned else channel, learns=learns
+            self._rows(self.weight),
+            format_of(name).weight_bits,
+            0 if self.is_turned else channel,
+            learns=learns,
         )
         self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
         self.train(layer.training)

@@ -1,4 +1,6 @@
-"""The sizes of steps as they are learned: the range of what a layer is given, and the scales of its weight."""
+"""The sizes of steps as they are learned: the range of what a layer is given, and the scales of its
+weight.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .straight_through import rounded, rounded_weight, step_weight, weighted
 
 
 class LearnedRange(nn.Module):
-    """A range whose ends are learned as powers of e times where they began, so that none can change its sign and zero stays zero."""
+    """A range whose ends are learned as powers of e times where they began, so that none can change
+    its sign and zero stays zero.
+    """
 
     def __init__(self, start: Range, *, learns: bool) -> None:
         super().__init__()
@@ -34,7 +38,9 @@ class LearnedRange(nn.Module):
 
 
 class LearnedScales(nn.Module):
-    """The scales of a weight, learned as powers of e times where they began; or, not learned, those of its largest numbers."""
+    """The scales of a weight, learned as powers of e times where they began; or, not learned, those
+    of its largest numbers.
+    """
 
     start: Tensor
 

@@ -1,4 +1,6 @@
-"""Put layers that learn to be whole numbers in the places of a model's own, and in theirs, when they have learned, the live ones."""
+"""Put layers that learn to be whole numbers in the places of a model's own, and in theirs, when
+they have learned, the live ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from .weights_only import LearningWeights
 
 @dataclass(frozen=True)
 class Learners:
-    """The layers of a model that learn to be whole numbers, and its batch-norms, those inside such layers too."""
+    """The layers of a model that learn to be whole numbers, and its batch-norms, those inside such
+    layers too.
+    """
 
     model: nn.Module
     layers: Mapping[str, LearningLayer]
@@ -41,11 +45,20 @@ class Learners:
 
 
 def prepare(
-    work: Workload, model: nn.Module, chosen: Mapping[str, str], calibration: Calibration, *, learns: bool = True
+    work: Workload,
+    model: nn.Module,
+    chosen: Mapping[str, str],
+    calibration: Calibration,
+    *,
+    learns: bool = True,
 ) -> Learners:
     """Put learning layers of the chosen formats in place, all of which have to be possible."""
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
-    norms = {layer: norm for layer, norm in plan_fold(model, seen(work, model)).pairs if layer in int8} if int8 else {}
+    norms = (
+        {layer: norm for layer, norm in plan_fold(model, seen(work, model)).pairs if layer in int8}
+        if int8
+        else {}
+    )
     folded = copy.deepcopy(model)
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)
@@ -68,8 +81,12 @@ def prepare(
     return Learners(model, layers, len(norms), learns)
 
 
-def _ranges(spans: Mapping[str, Range], met: Iterable[Joint], *, learns: bool) -> dict[str, LearnedRange]:
-    """A range a layer; those that read the same values in int8 have one in common, and so go on reading the same."""
+def _ranges(
+    spans: Mapping[str, Range], met: Iterable[Joint], *, learns: bool
+) -> dict[str, LearnedRange]:
+    """A range a layer; those that read the same values in int8 have one in common, and so go on
+    reading the same.
+    """
     ranges = {layer: LearnedRange(span, learns=learns) for layer, span in spans.items()}
     for joint in met:
         joined = {ranges[reader] for reader in joint.readers}

@@ -1,7 +1,8 @@
 """A batch-norm on its way into the layer before it.
 
-A scale a channel takes it in without another rounding: the whole numbers are those of the layer's own weight, and the batch-norm
-multiplies the scales. So it may normalise by the batch at first, and nothing is rounded otherwise once it no longer does.
+A scale a channel takes it in without another rounding: the whole numbers are those of the layer's
+own weight, and the batch-norm multiplies the scales. So it may normalise by the batch at first, and
+nothing is rounded otherwise once it no longer does.
 """
 
 from __future__ import annotations
@@ -40,4 +41,8 @@ class Folding(NamedTuple):
         """The layer's whole numbers with the batch-norm in their scales, which stay positive."""
         signs = self.factor.sign().to(torch.int8).reshape(-1, *[1] * (numbers.values.ndim - 1))
         scales = numbers.scales * self.factor.abs().unsqueeze(1)
-        return Quantized(numbers.values * signs, torch.where(scales > 0, scales, torch.ones_like(scales)), numbers.channel)
+        return Quantized(
+            numbers.values * signs,
+            torch.where(scales > 0, scales, torch.ones_like(scales)),
+            numbers.channel,
+        )

@@ -1,8 +1,9 @@
-"""Roundings that gradients pass: straight through where a value was rounded, to the range or scale where it was cut off, which is
-where the nearest step lies outside of the range.
+"""Roundings that gradients pass: straight through where a value was rounded, to the range or scale
+where it was cut off, which is where the nearest step lies outside of the range.
 
-The gradients of a step's size and how they are scaled are those of Esser et al. (2020), "Learned Step Size Quantization",
-arXiv:1902.08153. A range has two ends here instead of a size; one that begins at zero is a size.
+The gradients of a step's size and how they are scaled are those of Esser et al. (2020), "Learned
+Step Size Quantization", arXiv:1902.08153. A range has two ends here instead of a size; one that
+begins at zero is a size.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from ...formats import Range, most_steps
 from ..conversion import from_steps, to_steps
 
 INPUT_STEPS = 255
-HALF = 0.501  # of a step, which is the most that rounding changes; a little more for the last bits of fp32
+# of a step, which is the most that rounding changes; a little more for the last bits of fp32
+HALF = 0.501
 
 
 class _Rounded(torch.autograd.Function):
@@ -41,7 +43,11 @@ class _Rounded(torch.autograd.Function):
         inner = (passed * error).sum() / (span.scale * INPUT_STEPS)
         below, above = (both - difference) / 2 - inner, (both + difference) / 2 + inner
         ends = torch.stack([below * min(span.low, 0.0), above * max(span.high, 0.0)])
-        return passed.to(given.dtype), ends * step_weight(given[:1].numel(), INPUT_STEPS) / span.scale**2, None
+        return (
+            passed.to(given.dtype),
+            ends * step_weight(given[:1].numel(), INPUT_STEPS) / span.scale**2,
+            None,
+        )
 
 
 def _through(given: Tensor, span: Range) -> Tensor:
@@ -68,11 +74,15 @@ class _RoundedStraight(torch.autograd.Function):
 
 
 def rounded_weight(weight: Tensor, scales: Tensor, bits: int, *, channel: int) -> Tensor:
-    """What `formats.with_scales` makes of a weight, as numbers; gradients flow to the weight and to its scales."""
+    """What `formats.with_scales` makes of a weight, as numbers; gradients flow to the weight and to
+    its scales.
+    """
     most = most_steps(bits)
     rows = weight.transpose(0, channel)
     whole: Tensor = _RoundedStraight.apply(rows.reshape(*scales.shape, -1) / scales.unsqueeze(-1))  # type: ignore[no-untyped-call]
-    return (whole.clamp(-most, most) * scales.unsqueeze(-1)).reshape(rows.shape).transpose(0, channel)
+    return (
+        (whole.clamp(-most, most) * scales.unsqueeze(-1)).reshape(rows.shape).transpose(0, channel)
+    )
 
 
 class _Weighted(torch.autograd.Function):
@@ -95,7 +105,9 @@ def weighted(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def step_weight(count: int, most: int) -> float:
-    """How much the gradient of a step's size counts, so that it learns as quickly as the weights do."""
+    """How much the gradient of a step's size counts, so that it learns as quickly as the weights
+    do.
+    """
     return float((max(count, 1) * most) ** -0.5)
 
 

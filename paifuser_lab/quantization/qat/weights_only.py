@@ -13,7 +13,9 @@ from .straight_through import instead
 
 
 class LearningWeights(LearningLayer):
-    """Computes as the live layer does: with weights made from whole numbers, or, given few rows, with the whole numbers themselves."""
+    """Computes as the live layer does: with weights made from whole numbers, or, given few rows,
+    with the whole numbers themselves.
+    """
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         given = args[0] if args else next(iter(kwargs.values()))

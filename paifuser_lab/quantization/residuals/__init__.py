@@ -1,4 +1,5 @@
-"""Sums and concatenations in int8: what enters them is rounded too, so that a runtime computes them on whole numbers.
+"""Sums and concatenations in int8: what enters them is rounded too, so that a runtime computes them
+on whole numbers.
 
 sources.py    whose values an operator reads, and where they meet, seen in one run
 planning.py   which values are rounded before they meet, and by whom

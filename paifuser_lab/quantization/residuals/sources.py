@@ -1,4 +1,6 @@
-"""Whose values each operator of a run reads: an int8 layer's, or those that some other operator made."""
+"""Whose values each operator of a run reads: an int8 layer's, or those that some other operator
+made.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from ...model.graph import Graph, Operation
 from ..neighbours import CLAMPS, MOVES, PRODUCTS, Clamp, clamp_of
 
 SUMS = ("add", "add_", "cat")
-PICKS = ("max_pool2d_with_indices", "slice", "select")  # moves after which the range may be narrower
+PICKS = (
+    "max_pool2d_with_indices",
+    "slice",
+    "select",
+)  # moves after which the range may be narrower
 
 
 @dataclass
@@ -20,7 +26,9 @@ class Source:
     is_convolution: bool = False
     summands: list[Source] = field(default_factory=list)  # of a sum that reads sources alone
     reads: list[Read] = field(default_factory=list)
-    answers: list[tuple[str, int, int]] = field(default_factory=list)  # module, tensor, and how many operators ran before
+    answers: list[tuple[str, int, int]] = field(
+        default_factory=list
+    )  # module, tensor, and how many operators ran before
     made_at: dict[int, int] = field(default_factory=dict)  # tensor → the operator that made it last
 
     @property
@@ -31,7 +39,9 @@ class Source:
 
 @dataclass
 class Read:
-    """An operator reads a source: an int8 layer, a sum, one that moves or clamps it, or (none of these) one that wants numbers."""
+    """An operator reads a source: an int8 layer, a sum, one that moves or clamps it, or (none of
+    these) one that wants numbers.
+    """
 
     at: int
     tensor: int
@@ -50,7 +60,9 @@ class _Value:
 
 
 def sources_of(graph: Graph, int8: Collection[str]) -> list[Source]:
-    """All that is made in a run, in order; an answer of the model is read by someone who wants numbers."""
+    """All that is made in a run, in order; an answer of the model is read by someone who wants
+    numbers.
+    """
     walk = _Walk(graph, int8)
     for at, one in enumerate(graph.operations):
         walk.hear_answers(at)
@@ -78,11 +90,17 @@ class _Walk:
 
     def give_out(self, at: int, tensors: Iterable[int]) -> None:
         for tensor in tensors:
-            if source := self.indices.get(tensor) or (self.values[tensor].source if tensor in self.values else None):
+            if source := self.indices.get(tensor) or (
+                self.values[tensor].source if tensor in self.values else None
+            ):
                 source.reads.append(Read(at, tensor))
 
     def step(self, at: int, one: Operation) -> None:
-        read = [(tensor, self.values[tensor]) for tensor in dict.fromkeys(one.reads) if tensor in self.values]
+        read = [
+            (tensor, self.values[tensor])
+            for tensor in dict.fromkeys(one.reads)
+            if tensor in self.values
+        ]
         self.give_out(at, self.indices.keys() & set(one.reads))
         if one.name in (*MOVES, *CLAMPS) and read:
             self._pass(at, one, *read[0])
@@ -92,23 +110,33 @@ class _Walk:
     def _make(self, at: int, one: Operation, read: list[tuple[int, _Value]]) -> None:
         is_product = one.layer in self.int8 and one.name in PRODUCTS
         made = Source(one.layer, one.name == "convolution") if is_product else Source()
-        if one.name in SUMS and len(one.reads) > 1 and all(tensor in self.values for tensor in one.reads):
+        if (
+            one.name in SUMS
+            and len(one.reads) > 1
+            and all(tensor in self.values for tensor in one.reads)
+        ):
             made.summands = [self.values[tensor].source for tensor in one.reads]
         for tensor, value in read:
             into = made if made.summands else None
-            value.source.reads.append(Read(at, tensor, one.layer if is_product else None, into, changes=value.changes))
+            value.source.reads.append(
+                Read(at, tensor, one.layer if is_product else None, into, changes=value.changes)
+            )
         self.found.append(made)
         for tensor in one.makes:
             self.values[tensor] = _Value(made)
             made.made_at[tensor] = at
 
     def _pass(self, at: int, one: Operation, tensor: int, value: _Value) -> None:
-        """Inside the layer that made them values only take their shape; elsewhere it counts that they are read."""
+        """Inside the layer that made them values only take their shape; elsewhere it counts that
+        they are read.
+        """
         source, changes = value.source, value.changes
         if one.layer != source.layer:
             clamp = clamp_of(one) if one.name in CLAMPS else None
             picks = one.name in PICKS
-            source.reads.append(Read(at, tensor, passes=True, clamp=clamp, picks=picks, changes=changes))
+            source.reads.append(
+                Read(at, tensor, passes=True, clamp=clamp, picks=picks, changes=changes)
+            )
             changes = (*changes, at) if picks or clamp else changes
         self.values[one.makes[0]] = _Value(source, changes)
         source.made_at[one.makes[0]] = at

@@ -24,12 +24,18 @@ class Activation(ChannelJudge):
         seen: dict[str, list[Tensor]] = {}
         with ExitStack() as hooks:
             for name, layer in self.subject.layers.items():
-                handle = layer.module.register_forward_hook(_watcher(seen.setdefault(name, []), channel_count(layer)))
+                handle = layer.module.register_forward_hook(
+                    _watcher(seen.setdefault(name, []), channel_count(layer))
+                )
                 hooks.callback(handle.remove)
             self.subject.plain_answer(batch)
         never = {name for name, outputs in seen.items() if not outputs}
         self.notes |= dict.fromkeys(never, "it never ran on a batch, or gave no tensor")
-        return {name: sum(outputs[1:], outputs[0]) / len(outputs) for name, outputs in seen.items() if outputs}
+        return {
+            name: sum(outputs[1:], outputs[0]) / len(outputs)
+            for name, outputs in seen.items()
+            if outputs
+        }
 
 
 def _watcher(seen: list[Tensor], channels: int) -> Callable[[nn.Module, Any, Any], None]:

@@ -1,6 +1,8 @@
-"""The scale that the batch-norm behind a layer gives each of its channels; which one that is, is seen by running the model.
+"""The scale that the batch-norm behind a layer gives each of its channels; which one that is, is
+seen by running the model.
 
-Liu, Li, Shen, Huang, Yan, Zhang: "Learning Efficient Convolutional Networks through Network Slimming", 2017.
+Liu, Li, Shen, Huang, Yan, Zhang: "Learning Efficient Convolutional Networks through Network
+Slimming", 2017.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ class BatchNormScale(ChannelJudge):
         found = []
         for operation in graph.operations:
             norm = model.get_submodule(operation.layer)
-            if not isinstance(norm, NORMS) or norm.weight is None or "batch_norm" not in operation.name:
+            if (
+                not isinstance(norm, NORMS)
+                or norm.weight is None
+                or "batch_norm" not in operation.name
+            ):
                 continue
             maker = graph.maker(operation.reads[0])
             if maker is not None and maker.layer in self.subject.layers:

@@ -33,7 +33,15 @@ from .random_scores import Chance
 from .taylor import Taylor
 from .taylor2 import Taylor2
 
-_ALL: tuple[type[ChannelJudge], ...] = (Taylor, Taylor2, Magnitude, BatchNormScale, ChannelFisher, Activation, Chance)
+_ALL: tuple[type[ChannelJudge], ...] = (
+    Taylor,
+    Taylor2,
+    Magnitude,
+    BatchNormScale,
+    ChannelFisher,
+    Activation,
+    Chance,
+)
 CHANNEL_JUDGES: dict[str, type[ChannelJudge]] = {judge.name: judge for judge in _ALL}
 BATCHES = 16
 NEVER_RUNS = "it never ran on the batch that was looked at first"
@@ -52,18 +60,28 @@ def importance(
     seed: int = 0,
     should_stop: Callable[[], bool] | None = None,
 ) -> Importance:
-    """See how much each output channel matters: by taylor, taylor2, fisher, activation, magnitude, batch-norm or random.
+    """See how much each output channel matters: by taylor, taylor2, fisher, activation, magnitude,
+    batch-norm or random.
 
-    Means over batches (16, unless you say how many or give them) with their standard errors; an interrupt, or the end of the
-    `seconds`, keeps what there is. Without data or loss, a way that needs them gives place to magnitude, and the record says so.
+    Means over batches (16, unless you say how many or give them) with their standard errors; an
+    interrupt, or the end of the `seconds`, keeps what there is. Without data or loss, a way that
+    needs them gives place to magnitude, and the record says so.
     """
     work = with_gradients(workload_of(subject))
     _check_asked(method, seconds)
     data = batches_of(work, BATCHES if batches is None else batches, seed)
     name, notes = _possible(work, data, method)
-    data = data if CHANNEL_JUDGES[name].needs != "nothing" else Batches(work, [(work.inputs, None)], (0,), "example inputs", 1)
+    data = (
+        data
+        if CHANNEL_JUDGES[name].needs != "nothing"
+        else Batches(work, [(work.inputs, None)], (0,), "example inputs", 1)
+    )
     found = chosen(channel_layers(work), layers, what="output channels")
-    usable = {name: Layer(name, module, output_dimension(module) or 0) for name, module in found.items() if not why_not(module)}
+    usable = {
+        name: Layer(name, module, output_dimension(module) or 0)
+        for name, module in found.items()
+        if not why_not(module)
+    }
     looked = Subject(work, usable, (), data, seed)
     search = _Search(CHANNEL_JUDGES[name](looked), {name: Means() for name in usable}, notes)
     search.reasons = {name: why for name, module in found.items() if (why := why_not(module))}
@@ -93,18 +111,24 @@ class _Search:
         return self.judge.subject
 
     def leave_out_what_never_runs(self) -> None:
-        """A layer without a call has no slope and no output; its channels would all seem to matter nothing."""
+        """A layer without a call has no slope and no output; its channels would all seem to matter
+        nothing.
+        """
         self._check_any()
         calls = self.subject.watch()
         self.reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
-        self.subject.layers = {name: layer for name, layer in self.subject.layers.items() if calls[name]}
+        self.subject.layers = {
+            name: layer for name, layer in self.subject.layers.items() if calls[name]
+        }
         self._check_any()
 
     def find_answers(self) -> None:
         """Which layers give what the model gives."""
         work = self.subject.work
         graph = observe(work.model, lambda: self.subject.answer(Batch(0, work.inputs)))
-        self.answers = {one.layer for one in graph.operations if not graph.outputs.isdisjoint(one.makes)}
+        self.answers = {
+            one.layer for one in graph.operations if not graph.outputs.isdisjoint(one.makes)
+        }
 
     def run(self, seconds: float | None, should_stop: Callable[[], bool]) -> None:
         """Batch after batch; one at least, unless it is interrupted before its end."""
@@ -131,7 +155,9 @@ class _Search:
         work = self.subject.work
         return Importance(
             workload=work.name,
-            machine=torch.cuda.get_device_name(work.device) if work.device.type == "cuda" else host_facts().name,
+            machine=torch.cuda.get_device_name(work.device)
+            if work.device.type == "cuda"
+            else host_facts().name,
             method=self.judge.name,
             unit=self.judge.unit,
             examples=self.examples,
@@ -141,7 +167,9 @@ class _Search:
             seconds=self.seconds,
             seed=self.subject.seed,
             weights_hash=weights_hash(work.model),
-            cut_by=shown_and_cut(self.judge.name, as_importance(self.judge.name) or default_importance(work)),
+            cut_by=shown_and_cut(
+                self.judge.name, as_importance(self.judge.name) or default_importance(work)
+            ),
         )
 
     def _take(self, batch: Batch) -> None:
@@ -152,11 +180,17 @@ class _Search:
     def _row(self, name: str) -> LayerImportance:
         module = self.subject.work.model.get_submodule(name)
         kind, means = type(module).__name__, self.means.get(name)
-        reason = self.reasons.get(name) or self.judge.notes.get(name) or (ANSWER if name in self.answers else None)
+        reason = (
+            self.reasons.get(name)
+            or self.judge.notes.get(name)
+            or (ANSWER if name in self.answers else None)
+        )
         if means is None or not means.count or not means.is_finite:
             why = NO_NUMBERS if means is not None and means.count else reason
             width = _width(name, module)
-            return LayerImportance(layer=name, kind=kind, channels=width, is_answer=name in self.answers, note=why)
+            return LayerImportance(
+                layer=name, kind=kind, channels=width, is_answer=name in self.answers, note=why
+            )
         return LayerImportance(
             layer=name,
             kind=kind,
@@ -170,7 +204,10 @@ class _Search:
     def _check_any(self) -> None:
         if not self.subject.layers:
             name, why = next(iter(self.reasons.items()))
-            raise MeasureError(f"no layer of {self.subject.work.name} that was asked for can be judged; '{name}': {why}.")
+            raise MeasureError(
+                f"no layer of {self.subject.work.name} that was asked for can be judged; '{name}': "
+                f"{why}."
+            )
 
 
 def _width(name: str, module: torch.nn.Module) -> int:
@@ -190,10 +227,16 @@ def _check_asked(method: str, seconds: float | None) -> None:
 
 
 def _possible(work: Workload, data: Batches, method: str) -> tuple[str, list[str]]:
-    """The method, or magnitude where the workload lacks what it needs; and what there is to say about that."""
+    """The method, or magnitude where the workload lacks what it needs; and what there is to say
+    about that.
+    """
     needs = CHANNEL_JUDGES[method].needs
     missing = "data" if needs != "nothing" and data.what == "example inputs" else None
     missing = "loss" if needs == "loss" and work.loss is None else missing
     if missing:
-        return Magnitude.name, [f"{work.name} has no {missing}, which {method} would take: judged by magnitude instead"]
-    return method, ["judged on the test data"] if needs != "nothing" and data.what == "test data" else []
+        return Magnitude.name, [
+            f"{work.name} has no {missing}, which {method} would take: judged by magnitude instead"
+        ]
+    return method, [
+        "judged on the test data"
+    ] if needs != "nothing" and data.what == "test data" else []

@@ -14,8 +14,9 @@ Need = Literal["nothing", "data", "loss"]
 
 
 class ChannelJudge:
-    """A new way of judging says what it needs and what its values are, and gives them for a batch; `notes` are for the record.
-    The size is taken of the mean over batches, so that values may have signs.
+    """A new way of judging says what it needs and what its values are, and gives them for a batch;
+    `notes` are for the record. The size is taken of the mean over batches, so that values may have
+    signs.
 
     What needs nothing is asked once, with the example inputs.
     """

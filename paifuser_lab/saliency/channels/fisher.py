@@ -1,7 +1,8 @@
-"""The Fisher information of a gate in front of each channel: ½ E[(g·w)²], the expected rise of the loss where training has come to rest.
+"""The Fisher information of a gate in front of each channel: ½ E[(g·w)²], the expected rise of the
+loss where training has come to rest.
 
-Gradients are taken one example at a time, of a few examples in each batch. Theis, Korshunova, Tejani, Huszár: "Faster gaze
-prediction with dense networks and Fisher pruning", 2018.
+Gradients are taken one example at a time, of a few examples in each batch. Theis, Korshunova,
+Tejani, Huszár: "Faster gaze prediction with dense networks and Fisher pruning", 2018.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class ChannelFisher(ChannelJudge):
 
     name = "fisher"
     unit = (
-        "Half the squared slope of the loss along a channel's weights, averaged over examples: the Fisher information of a gate."
+        "Half the squared slope of the loss along a channel's weights, averaged over examples: the "
+        "Fisher information of a gate."
     )
     needs = "loss"
 
@@ -29,6 +31,8 @@ class ChannelFisher(ChannelJudge):
         examples = one_by_one(batch)[:EXAMPLES]
         for example in examples:
             for name, slope in gradients(self.subject, example).items():
-                along = rows_of(layers[name], slope * layers[name].weight).sum(1).square() / (2 * len(examples))
+                along = rows_of(layers[name], slope * layers[name].weight).sum(1).square() / (
+                    2 * len(examples)
+                )
                 found[name] = found[name] + along if name in found else along
         return found

@@ -16,4 +16,7 @@ class Magnitude(ChannelJudge):
     unit = "Length of a channel's weights (L2)."
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        return {name: rows_of(layer, layer.weight).norm(dim=1) for name, layer in self.subject.layers.items()}
+        return {
+            name: rows_of(layer, layer.weight).norm(dim=1)
+            for name, layer in self.subject.layers.items()
+        }

@@ -18,4 +18,7 @@ class Chance(ChannelJudge):
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(self.subject.seed)
-        return {name: torch.rand(channel_count(layer), generator=generator) for name, layer in self.subject.layers.items()}
+        return {
+            name: torch.rand(channel_count(layer), generator=generator)
+            for name, layer in self.subject.layers.items()
+        }

@@ -1,4 +1,5 @@
-"""The first order of the loss: how much it can change at most, by its slope, when a channel's weights become 0.
+"""The first order of the loss: how much it can change at most, by its slope, when a channel's
+weights become 0.
 
 Molchanov, Mallya, Tyree, Frosio, Kautz: "Importance Estimation for Neural Network Pruning", 2019.
 """
@@ -16,7 +17,10 @@ class Taylor(ChannelJudge):
     """|g·w| of each weight, added up over a channel."""
 
     name = "taylor"
-    unit = "Slope of the loss times weight, in absolute value, added up over a channel: first order of what removing it changes."
+    unit = (
+        "Slope of the loss times weight, in absolute value, added up over a channel: first order "
+        "of what removing it changes."
+    )
     needs = "loss"
 
     def values(self, batch: Batch) -> dict[str, Tensor]:

@@ -1,8 +1,10 @@
-"""First and second order of the loss as a channel's weights become 0: |−g·w + ½ wᵀHw|, H the Hessian among its own weights.
+"""First and second order of the loss as a channel's weights become 0: |−g·w + ½ wᵀHw|, H the
+Hessian among its own weights.
 
-A product of the Hessian with all of a layer's weights mixes channels. With the sign of each channel drawn at random, what other
-channels add is 0 on the average over batches, so that one product a batch serves all channels of a layer; a layer of few channels
-is done exactly, with a product a channel. Changes are averaged with their signs, and their size is taken at the end.
+A product of the Hessian with all of a layer's weights mixes channels. With the sign of each channel
+drawn at random, what other channels add is 0 on the average over batches, so that one product a
+batch serves all channels of a layer; a layer of few channels is done exactly, with a product a
+channel. Changes are averaged with their signs, and their size is taken at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ class Taylor2(ChannelJudge):
     """What the loss is predicted to change by, to second order."""
 
     name = "taylor2"
-    unit = "What the loss is predicted to change by when a channel's weights are removed, to second order, in absolute value."
+    unit = (
+        "What the loss is predicted to change by when a channel's weights are removed, to second "
+        "order, in absolute value."
+    )
     needs = "loss"
 
     def __init__(self, subject: Subject) -> None:
@@ -36,7 +41,10 @@ class Taylor2(ChannelJudge):
 
     def _change(self, seen: Slope, layer: Layer) -> Tensor:
         first = rows_of(layer, seen.gradients[layer.name][0].detach() * layer.weight).sum(1)
-        bends = [rows_of(layer, moved * seen.product(layer.name, moved)).sum(1) for moved in self._moves(layer)]
+        bends = [
+            rows_of(layer, moved * seen.product(layer.name, moved)).sum(1)
+            for moved in self._moves(layer)
+        ]
         return torch.stack(bends).sum(0) / 2 - first
 
     def _moves(self, layer: Layer) -> list[Tensor]:

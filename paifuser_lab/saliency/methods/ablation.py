@@ -9,7 +9,9 @@ from .estimator import Judge
 
 
 class Ablation(Judge):
-    """Each batch is run as it is and with the layer rounded, so that what the batches differ by cancels."""
+    """Each batch is run as it is and with the layer rounded, so that what the batches differ by
+    cancels.
+    """
 
     name = "ablation"
 

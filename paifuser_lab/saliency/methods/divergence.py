@@ -1,4 +1,6 @@
-"""How far the classes' probabilities move with one layer rounded: Kullback-Leibler divergence. Needs no labels."""
+"""How far the classes' probabilities move with one layer rounded: Kullback-Leibler divergence.
+Needs no labels.
+"""
 
 from __future__ import annotations
 

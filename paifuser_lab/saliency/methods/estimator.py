@@ -1,4 +1,6 @@
-"""What a way of judging layers is: it gives samples, whose mean says how much each layer in each format matters."""
+"""What a way of judging layers is: it gives samples, whose mean says how much each layer in each
+format matters.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Judge:
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:
         """A sample of each key from one batch, one after another."""
-        raise NotImplementedError(f"'{self.name}' does not say how it samples; define samples(batch, keys)")
+        raise NotImplementedError(
+            f"'{self.name}' does not say how it samples; define samples(batch, keys)"
+        )
 
     def scores(self, found: Mapping[Key, Estimate]) -> dict[Key, Estimate]:
         """What the means say of each layer in each format."""

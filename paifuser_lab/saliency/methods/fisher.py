@@ -1,7 +1,8 @@
-"""Squared gradients in the place of second derivatives: ½ Σ F δ², F the diagonal of the Fisher information of the weights.
+"""Squared gradients in the place of second derivatives: ½ Σ F δ², F the diagonal of the Fisher
+information of the weights.
 
-Of weights alone: what a format does to a layer's inputs is not in it. Gradients are taken one example at a time, of a few
-examples in each batch; the standard error says what few are worth.
+Of weights alone: what a format does to a layer's inputs is not in it. Gradients are taken one
+example at a time, of a few examples in each batch; the standard error says what few are worth.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ class Fisher(Judge):
 
 
 class SampledFisher(Fisher):
-    """The true one: gradients of the surprise at answers that the model itself draws. Needs scores of classes, no labels."""
+    """The true one: gradients of the surprise at answers that the model itself draws. Needs scores
+    of classes, no labels.
+    """
 
     name = "fisher-sampled"
     needs_loss = False
@@ -61,12 +64,16 @@ class SampledFisher(Fisher):
 
     def loss(self, example: Batch) -> Tensor:
         scores = log_probabilities(self.subject, example, needed_for=self.name)
-        drawn = torch.multinomial(scores.detach().cpu().exp(), 1, generator=self.generator).squeeze(1)
+        drawn = torch.multinomial(scores.detach().cpu().exp(), 1, generator=self.generator).squeeze(
+            1
+        )
         return F.nll_loss(scores, drawn.to(scores.device))
 
 
 def one_by_one(batch: Batch) -> list[Batch]:
-    """A batch's examples as batches of one: every tensor with as many entries as there are examples is cut."""
+    """A batch's examples as batches of one: every tensor with as many entries as there are examples
+    is cut.
+    """
     return [_example(batch, index) for index in range(batch.examples)]
 
 
@@ -76,4 +83,6 @@ def _example(batch: Batch, index: int) -> Batch:
     def cut(tensor: Tensor) -> Tensor:
         return tensor[index : index + 1] if tensor.ndim and tensor.shape[0] == count else tensor
 
-    return replace(batch, inputs=batch.inputs.map(cut), target=pytree.tree_map_only(Tensor, cut, batch.target))
+    return replace(
+        batch, inputs=batch.inputs.map(cut), target=pytree.tree_map_only(Tensor, cut, batch.target)
+    )

@@ -1,4 +1,6 @@
-"""How far the answer moves with one layer rounded: relative L2 error. Needs neither labels nor a loss."""
+"""How far the answer moves with one layer rounded: relative L2 error. Needs neither labels nor a
+loss.
+"""
 
 from __future__ import annotations
 

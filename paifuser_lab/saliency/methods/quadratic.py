@@ -32,7 +32,10 @@ class Quadratic(Judge):
         rounding = self.subject.input_rounding(key) if self.moves_inputs else None
         return [
             self.subject.weight_change(key) if self.moves_weights else None,
-            *(None if rounding is None else rounding(values.detach()) - values.detach() for values in inputs),
+            *(
+                None if rounding is None else rounding(values.detach()) - values.detach()
+                for values in inputs
+            ),
         ]
 
 
@@ -51,7 +54,9 @@ class QuadraticInputs(Quadratic):
 
 
 class QuadraticCurvature(Quadratic):
-    """The bend alone: ½ δᵀHδ. What the slope adds differs from batch to batch in sign, where training has come to rest."""
+    """The bend alone: ½ δᵀHδ. What the slope adds differs from batch to batch in sign, where
+    training has come to rest.
+    """
 
     name = "quadratic-curvature"
     counts_slope = False

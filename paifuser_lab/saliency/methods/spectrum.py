@@ -1,4 +1,6 @@
-"""The eigenvalues of each layer's block of the Hessian: the largest, and how all of them are spread. Of one batch."""
+"""The eigenvalues of each layer's block of the Hessian: the largest, and how all of them are
+spread. Of one batch.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Density(Eigenvalues):
     field = "density"
 
     def curvature(self, block: Product, like: torch.Tensor) -> Curvature:
-        found = density(block, like, probes=DENSITY_PROBES, steps=DENSITY_STEPS, generator=self.generator)
+        found = density(
+            block, like, probes=DENSITY_PROBES, steps=DENSITY_STEPS, generator=self.generator
+        )
         return Curvature(density=found)
 
 

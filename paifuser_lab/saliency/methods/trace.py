@@ -1,6 +1,8 @@
-"""The mean curvature of a layer's weights, times how far rounding moves them: ½ · trace / weights · ‖δ‖².
+"""The mean curvature of a layer's weights, times how far rounding moves them: ½ · trace / weights ·
+‖δ‖².
 
-What it takes the change to be is a random direction of the same length (Dong et al.: "HAWQ-V2", 2020, without the ½).
+What it takes the change to be is a random direction of the same length (Dong et al.: "HAWQ-V2",
+2020, without the ½).
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ JOINT_PROBES = 4  # on one batch, so that its gradient is worth taking
 
 
 class Trace(Judge):
-    """Random probes of each layer's block of the Hessian; batches come round again until the mean is known."""
+    """Random probes of each layer's block of the Hessian; batches come round again until the mean
+    is known.
+    """
 
     name = "trace"
     most_samples = 200
@@ -60,7 +64,11 @@ class Trace(Judge):
         return {key.layer: Curvature(trace=trace) for key, trace in found.items()}
 
     def earlier(self, record: Sensitivity) -> dict[Key, Estimate]:
-        return {Key(row.layer, ""): row.curvature.trace for row in record.rows if row.curvature and row.curvature.trace}
+        return {
+            Key(row.layer, ""): row.curvature.trace
+            for row in record.rows
+            if row.curvature and row.curvature.trace
+        }
 
     def _scale(self, key: Key) -> float:
         change = self.subject.weight_change(key)

@@ -1,4 +1,6 @@
-"""Learning from the original: its answers at a temperature, what its layers answer, and where they are large."""
+"""Learning from the original: its answers at a temperature, what its layers answer, and where they
+are large.
+"""
 
 from .blend import Blend, blend_of, is_blendable
 from .features import Projections, attention_distance, differing, feature_distance

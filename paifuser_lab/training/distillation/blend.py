@@ -1,4 +1,5 @@
-"""Pictures blended with others of their batch: more to learn from than there is data, since the teacher answers whatever it is shown.
+"""Pictures blended with others of their batch: more to learn from than there is data, since the
+teacher answers whatever it is shown.
 
 Beyer et al.: "Knowledge distillation: A good teacher is patient and consistent", 2022.
 """
@@ -25,11 +26,19 @@ class Blend:
 
     def __call__(self, inputs: Inputs) -> Inputs:
         """Numbers are blended; whole numbers, which count or name, stay."""
-        return inputs.map(lambda tensor: torch.lerp(tensor[self.order], tensor, self.share) if is_blendable(tensor) else tensor)
+        return inputs.map(
+            lambda tensor: (
+                torch.lerp(tensor[self.order], tensor, self.share)
+                if is_blendable(tensor)
+                else tensor
+            )
+        )
 
     def loss(self, loss: Callable[[Any, Any], Tensor], answer: Any, target: Any) -> Tensor:
         """What the answer would lose by the labels of the one and of the other."""
-        others = pytree.tree_map_only(Tensor, lambda tensor: tensor[self.order.to(tensor.device)], target)
+        others = pytree.tree_map_only(
+            Tensor, lambda tensor: tensor[self.order.to(tensor.device)], target
+        )
         return self.share * loss(answer, target) + (1 - self.share) * loss(answer, others)
 
 

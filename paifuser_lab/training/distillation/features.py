@@ -1,4 +1,6 @@
-"""Layers of a student that are to do as the same layers of the teacher do: their answers, or where these are large."""
+"""Layers of a student that are to do as the same layers of the teacher do: their answers, or where
+these are large.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .observe import channel_dimension
 
 
 class Projection(nn.Linear):
-    """A learned map from the student's channels to the teacher's, the same at every place; it is dropped after training."""
+    """A learned map from the student's channels to the teacher's, the same at every place; it is
+    dropped after training.
+    """
 
     def __init__(self, student: int, teacher: int, dimension: int) -> None:
         super().__init__(student, teacher)
@@ -27,16 +31,22 @@ class Projection(nn.Linear):
 
 
 class Projections(nn.ModuleDict):
-    """A projection for each layer whose number of channels differs; the others are compared as they are."""
+    """A projection for each layer whose number of channels differs; the others are compared as they
+    are.
+    """
 
-    def __init__(self, model: nn.Module, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], seed: int) -> None:
+    def __init__(
+        self, model: nn.Module, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], seed: int
+    ) -> None:
         super().__init__()
         device = next(iter(taught.values())).device if taught else torch.device("cpu")
         with own_chance(device), torch.device("cpu"):
             throw(device, seed)
             for layer, answer in own.items():
                 if (dimension := differing(model, layer, answer, taught[layer])) is not None:
-                    self[_key(layer)] = Projection(answer.shape[dimension], taught[layer].shape[dimension], dimension)
+                    self[_key(layer)] = Projection(
+                        answer.shape[dimension], taught[layer].shape[dimension], dimension
+                    )
         self.to(device)
 
     def project(self, layer: str, answer: Tensor) -> Tensor:
@@ -46,13 +56,20 @@ class Projections(nn.ModuleDict):
 
 
 def feature_distance(
-    projections: Projections, own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
+    projections: Projections,
+    own: Mapping[str, Tensor],
+    taught: Mapping[str, Tensor],
+    layers: Sequence[str],
 ) -> Tensor:
     """The mean over layers of how far their answers are apart."""
-    return torch.stack([squares(projections.project(layer, own[layer]), taught[layer]) for layer in layers]).mean()
+    return torch.stack(
+        [squares(projections.project(layer, own[layer]), taught[layer]) for layer in layers]
+    ).mean()
 
 
-def attention_distance(own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]) -> Tensor:
+def attention_distance(
+    own: Mapping[str, Tensor], taught: Mapping[str, Tensor], layers: Sequence[str]
+) -> Tensor:
     """The mean over layers of how far apart the places are at which their answers are large."""
     return torch.stack([squares(*_maps(own[layer], taught[layer])) for layer in layers]).mean()
 
@@ -63,11 +80,20 @@ def attention_map(answer: Tensor, dimension: int) -> Tensor:
 
 
 def differing(model: nn.Module, layer: str, own: Tensor, taught: Tensor) -> int | None:
-    """The one dimension in which two answers differ in size, where there is one; an error where there are more."""
-    apart = [index for index in range(own.ndim) if own.ndim == taught.ndim and own.shape[index] != taught.shape[index]]
+    """The one dimension in which two answers differ in size, where there is one; an error where
+    there are more.
+    """
+    apart = [
+        index
+        for index in range(own.ndim)
+        if own.ndim == taught.ndim and own.shape[index] != taught.shape[index]
+    ]
     if own.ndim != taught.ndim or len(apart) > 1 or apart == [0]:
         shapes = f"{tuple(own.shape)} where the original's is {tuple(taught.shape)}"
-        raise StepError(f"{describe(model, layer)} answers with shape {shapes}; only channels may differ: leave it out.")
+        raise StepError(
+            f"{describe(model, layer)} answers with shape {shapes}; only channels may differ: "
+            "leave it out."
+        )
     return apart[0] if apart else None
 
 

@@ -1,4 +1,6 @@
-"""How far a student's answer is from its teacher's: classes by their probabilities at a temperature, values by their squares."""
+"""How far a student's answer is from its teacher's: classes by their probabilities at a
+temperature, values by their squares.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from torch.utils import _pytree as pytree
 from ...errors import StepError
 
 Answers = Literal["auto", "classes", "values"]
-Kinds = dict[str, int | None]  # for each tensor of an answer that is compared: the dimension of its classes, None for values
+Kinds = dict[
+    str, int | None
+]  # for each tensor of an answer that is compared: the dimension of its classes, None for values
 SMALLEST = 1e-12
 
 
@@ -25,47 +29,78 @@ def tensors_of(answer: Any) -> dict[str, Tensor]:
 def kinds_of(answer: Any, target: Any, asked: Answers) -> Kinds:
     """Which tensors are compared, and how.
 
-    Asked to find out, it takes for classes what is called `logits`, or what labels fit that leave one dimension out; where there
-    is any such, the rest is not compared.
+    Asked to find out, it takes for classes what is called `logits`, or what labels fit that leave
+    one dimension out; where there is any such, the rest is not compared.
     """
     found = tensors_of(answer)
     if not found:
-        raise StepError("its answer holds no tensor of floating-point numbers, so there is nothing to learn from the original.")
+        raise StepError(
+            "its answer holds no tensor of floating-point numbers, so there is nothing to learn "
+            "from the original."
+        )
     if asked == "values":
         return dict.fromkeys(found)
-    labels = [leaf for leaf in pytree.tree_leaves(target) if isinstance(leaf, Tensor) and not leaf.is_floating_point()]
-    classes = {path: _class_dimension(path, leaf, labels, is_sure=asked == "classes") for path, leaf in found.items()}
+    labels = [
+        leaf
+        for leaf in pytree.tree_leaves(target)
+        if isinstance(leaf, Tensor) and not leaf.is_floating_point()
+    ]
+    classes = {
+        path: _class_dimension(path, leaf, labels, is_sure=asked == "classes")
+        for path, leaf in found.items()
+    }
     known = {path: dimension for path, dimension in classes.items() if dimension is not None}
     if asked == "classes" and not known:
-        raise StepError("no tensor of its answer has a dimension of two classes or more; say answers: values.")
+        raise StepError(
+            "no tensor of its answer has a dimension of two classes or more; say answers: values."
+        )
     return dict(known) or dict.fromkeys(found)
 
 
 def distance(answer: Any, taught: Mapping[str, Tensor], kinds: Kinds, temperature: float) -> Tensor:
     """The mean distance over the tensors that are compared, in full precision."""
     own = tensors_of(answer)
-    parts = [_apart(path, own.get(path), taught[path], dimension, temperature) for path, dimension in kinds.items()]
+    parts = [
+        _apart(path, own.get(path), taught[path], dimension, temperature)
+        for path, dimension in kinds.items()
+    ]
     return torch.stack(parts).mean()
 
 
 def divergence(own: Tensor, taught: Tensor, dimension: int, temperature: float) -> Tensor:
-    """How surprised the student's probabilities are by the teacher's, both softened; as steep at every temperature."""
-    mine, theirs = (F.log_softmax(scores.float() / temperature, dimension) for scores in (own, taught))
-    return F.kl_div(mine, theirs, reduction="none", log_target=True).sum(dimension).mean() * temperature**2
+    """How surprised the student's probabilities are by the teacher's, both softened; as steep at
+    every temperature.
+    """
+    mine, theirs = (
+        F.log_softmax(scores.float() / temperature, dimension) for scores in (own, taught)
+    )
+    return (
+        F.kl_div(mine, theirs, reduction="none", log_target=True).sum(dimension).mean()
+        * temperature**2
+    )
 
 
 def squares(own: Tensor, taught: Tensor) -> Tensor:
     """The mean square of the difference, as a share of the teacher's own."""
-    return (own.float() - taught.float()).square().mean() / taught.float().square().mean().clamp_min(SMALLEST)
+    return (
+        own.float() - taught.float()
+    ).square().mean() / taught.float().square().mean().clamp_min(SMALLEST)
 
 
-def _apart(path: str, own: Tensor | None, taught: Tensor, dimension: int | None, temperature: float) -> Tensor:
+def _apart(
+    path: str, own: Tensor | None, taught: Tensor, dimension: int | None, temperature: float
+) -> Tensor:
     if own is None or own.shape != taught.shape:
         shape = "none" if own is None else tuple(own.shape)
         raise StepError(
-            f"its answer{path} has shape {shape} where the original's has {tuple(taught.shape)}; it cannot be compared."
+            f"its answer{path} has shape {shape} where the original's has {tuple(taught.shape)}; "
+            "it cannot be compared."
         )
-    return squares(own, taught) if dimension is None else divergence(own, taught, dimension, temperature)
+    return (
+        squares(own, taught)
+        if dimension is None
+        else divergence(own, taught, dimension, temperature)
+    )
 
 
 def _class_dimension(path: str, leaf: Tensor, labels: list[Tensor], *, is_sure: bool) -> int | None:
@@ -90,5 +125,7 @@ def _leaves(answer: Any, path: str) -> Iterator[tuple[str, Tensor]]:
             yield from _leaves(value, f"{path}.{index}")
     elif answer is not None:  # a class of its own that torch knows how to take apart
         yield from (
-            (f"{path}.{index}", leaf) for index, leaf in enumerate(pytree.tree_leaves(answer)) if isinstance(leaf, Tensor)
+            (f"{path}.{index}", leaf)
+            for index, leaf in enumerate(pytree.tree_leaves(answer))
+            if isinstance(leaf, Tensor)
         )

@@ -36,11 +36,15 @@ def answers_of(model: nn.Module, layers: Iterable[str]) -> Iterator[dict[str, Te
 
 
 def stages(model: nn.Module, inputs: Inputs) -> list[str]:
-    """The last block of each stage; a stage is a run of blocks whose answers have one size, whatever their channels.
+    """The last block of each stage; a stage is a run of blocks whose answers have one size,
+    whatever their channels.
 
-    Blocks are the layers made of others that stand in a row (a ModuleList or Sequential); where there are none, single layers are.
+    Blocks are the layers made of others that stand in a row (a ModuleList or Sequential); where
+    there are none, single layers are.
     """
-    blocks = _blocks(model) or {name for name, module in model.named_modules() if not any(True for _ in module.children())}
+    blocks = _blocks(model) or {
+        name for name, module in model.named_modules() if not any(True for _ in module.children())
+    }
     seen: list[tuple[str, tuple[int, ...]]] = []
 
     def leave(layer: str, output: Any) -> None:
@@ -51,7 +55,11 @@ def stages(model: nn.Module, inputs: Inputs) -> list[str]:
     with running(model), watching(model, lambda layer, args, kwargs: None, leave):
         inputs.clone()(model)
     sizes = [*(size for _, size in seen), None]
-    return list(dict.fromkeys(layer for (layer, size), after in zip(seen, sizes[1:], strict=True) if size != after))
+    return list(
+        dict.fromkeys(
+            layer for (layer, size), after in zip(seen, sizes[1:], strict=True) if size != after
+        )
+    )
 
 
 def _blocks(model: nn.Module) -> set[str]:
@@ -60,13 +68,20 @@ def _blocks(model: nn.Module) -> set[str]:
     for name, module in model.named_modules():  # a layer comes before those in it
         parent = model.get_submodule(name.rpartition(".")[0])
         is_inside = any(name.startswith(f"{block}.") for block in found)
-        if isinstance(parent, ROWS) and not isinstance(module, ROWS) and not is_inside and any(True for _ in module.children()):
+        if (
+            isinstance(parent, ROWS)
+            and not isinstance(module, ROWS)
+            and not is_inside
+            and any(True for _ in module.children())
+        ):
             found.add(name)
     return found
 
 
 def channel_dimension(answer: Tensor) -> int:
-    """Where the channels of a layer's answer most likely are: last in sequences, second in images."""
+    """Where the channels of a layer's answer most likely are: last in sequences, second in
+    images.
+    """
     return answer.ndim - 1 if answer.ndim == 3 else 1
 
 
@@ -78,4 +93,6 @@ def _size(answer: Tensor) -> tuple[int, ...]:
 def _first(output: Any) -> Tensor | None:
     """The first floating-point tensor of an answer."""
     leaves = pytree.tree_leaves(output)
-    return next((leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()), None)
+    return next(
+        (leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_floating_point()), None
+    )

@@ -1,4 +1,6 @@
-"""The original as a teacher: what it answers, and what its layers do, becomes a part of every batch."""
+"""The original as a teacher: what it answers, and what its layers do, becomes a part of every
+batch.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ MOST_BYTES = 512 << 20  # of what it taught, kept to be taught again
 
 
 class Lesson(NamedTuple):
-    """What is to be learned of a batch: the labels, and what the teacher answers and has in its layers."""
+    """What is to be learned of a batch: the labels, and what the teacher answers and has in its
+    layers.
+    """
 
     target: Any
     answers: dict[str, Tensor]
@@ -25,7 +29,9 @@ class Lesson(NamedTuple):
 
 
 class Teacher:
-    """A model that answers and does not learn; its answers to batches of a list are kept while they are small."""
+    """A model that answers and does not learn; its answers to batches of a list are kept while they
+    are small.
+    """
 
     def __init__(self, model: nn.Module, layers: Sequence[str] = ()) -> None:
         self.model, self.layers = model, tuple(layers)

@@ -1,7 +1,9 @@
-"""A compressed model as one folder, which is read without executing anything but the code that builds the original.
+"""A compressed model as one folder, which is read without executing anything but the code that
+builds the original.
 
     recipe.yaml            the steps
-    structure.json         what each step decided and did, and where the original comes from (records.SavedModel)
+    structure.json         what each step decided and did, and where the original comes from
+    (records.SavedModel)
     weights.safetensors    the weights, tied ones once
     report.json            a comparison or another record; what `apply` checked where none was given
     manifest.json          the SHA-256 of each, written last
@@ -19,4 +21,12 @@ from .rebuild_steps import rebuild
 from .sketch import sketch_of
 from .write import write_folder
 
-__all__ = ["SavedFolder", "is_folder", "original_of", "read_folder", "rebuild", "sketch_of", "write_folder"]
+__all__ = [
+    "SavedFolder",
+    "is_folder",
+    "original_of",
+    "read_folder",
+    "rebuild",
+    "sketch_of",
+    "write_folder",
+]

@@ -41,7 +41,9 @@ def is_folder(name: str | Path) -> bool:
 
 
 def read_folder(path: str | Path) -> SavedFolder:
-    """Read what lies beside the weights, once every file has proved to be the one that was saved."""
+    """Read what lies beside the weights, once every file has proved to be the one that was
+    saved.
+    """
     path = Path(path)
     manifest = _manifest(path)
     for name in NEEDED:
@@ -51,13 +53,17 @@ def read_folder(path: str | Path) -> SavedFolder:
             check_size(path / name)
         if sha256(path / name) != manifest.files.get(name):
             raise FileError(
-                f"{path / name} is not the file that was saved: it was changed or cut short; copy the whole folder again."
+                f"{path / name} is not the file that was saved: it was changed or cut short; copy "
+                "the whole folder again."
             )
     saved = SavedModel.load(path / STRUCTURE)
     _check_steps(path, saved)
     recipe = Recipe.load(path / RECIPE)
     if [step.kind for step in recipe] != [step.kind for step in saved.steps]:
-        raise FileError(f"{path}: {RECIPE} and {STRUCTURE} tell of different steps; apply the recipe and save it anew.")
+        raise FileError(
+            f"{path}: {RECIPE} and {STRUCTURE} tell of different steps; apply the recipe and save "
+            "it anew."
+        )
     return SavedFolder(path, recipe, saved, manifest.torch)
 
 
@@ -71,7 +77,8 @@ def original_of(
     device: str = "cpu",
     **options: Any,
 ) -> Workload:
-    """The workload that the model was made from, by the name in its folder, which is followed as the module `trust` allows.
+    """The workload that the model was made from, by the name in its folder, which is followed as
+    the module `trust` allows.
 
     Where `trained` is False, nothing is trained for it.
     """
@@ -92,7 +99,9 @@ def original_of(
             options=given,
         )
     except PaifuserError as error:
-        raise FileError(f"{found.path} was made from {origin.name!r}, which cannot be had here: {error} {GIVE}") from error
+        raise FileError(
+            f"{found.path} was made from {origin.name!r}, which cannot be had here: {error} {GIVE}"
+        ) from error
 
 
 GIVE = "If you have the original, give it: load(folder, work=original)."
@@ -103,11 +112,15 @@ def _manifest(path: Path) -> Manifest:
         raise FileError(f"There is no folder {str(path)!r}.")
     if not (path / MANIFEST).is_file():
         raise FileError(
-            f"{path} has no {MANIFEST}, so it is no saved model, or saving it was interrupted; a model is saved with variant.save(folder)."
+            f"{path} has no {MANIFEST}, so it is no saved model, or saving it was interrupted; a "
+            "model is saved with variant.save(folder)."
         )
     manifest = Manifest.load(path / MANIFEST)
     if manifest.version != VERSION:
-        raise FileError(f"{path} is a saved model of version {manifest.version}; this program reads version {VERSION}.")
+        raise FileError(
+            f"{path} is a saved model of version {manifest.version}; this program reads version "
+            f"{VERSION}."
+        )
     return manifest
 
 
@@ -115,7 +128,8 @@ def _check_steps(path: Path, saved: SavedModel) -> None:
     for step in saved.steps:
         if step.kind not in step_names():
             raise RecipeError(
-                f"{path} needs step '{step.kind}', which comes with the package '{step.package}'; install that first."
+                f"{path} needs step '{step.kind}', which comes with the package '{step.package}'; "
+                "install that first."
             )
 
 
@@ -123,17 +137,23 @@ def _by_recipe(found: SavedFolder) -> Origin:
     """A model that was not loaded by name may be called by one in its recipe."""
     name = found.recipe.workload
     if name is None or (":" not in name and name not in zoo.names()):
-        raise FileError(f"{found.path} was made from a model that has no name to load it by ('{found.saved.name}'). {GIVE}")
+        raise FileError(
+            f"{found.path} was made from a model that has no name to load it by "
+            f"('{found.saved.name}'). {GIVE}"
+        )
     return Origin(name=name)
 
 
 def _own_options(found: SavedFolder, origin: Origin, given: dict[str, Any]) -> dict[str, Any]:
-    """The options that the original was built with; those of a function are not taken from a file, since it may do anything with them."""
+    """The options that the original was built with; those of a function are not taken from a file,
+    since it may do anything with them.
+    """
     if ":" not in origin.name or origin.name.startswith("hf:"):
         return origin.options
     if missing := [f"{key}={value!r}" for key, value in origin.options.items() if key not in given]:
         raise FileError(
-            f"{found.path} was made from {origin.name} with {', '.join(missing)}; a function's options are not taken from a file, "
+            f"{found.path} was made from {origin.name} with {', '.join(missing)}; a function's "
+            "options are not taken from a file, "
             f"so give them: load(folder, {', '.join(missing)})."
         )
     return {}

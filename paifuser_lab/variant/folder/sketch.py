@@ -1,4 +1,6 @@
-"""An answer in a few numbers, from which its distance to another can be told (a random projection, Johnson and Lindenstrauss 1984)."""
+"""An answer in a few numbers, from which its distance to another can be told (a random projection,
+Johnson and Lindenstrauss 1984).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def sketch_of(work: Workload, model: nn.Module) -> Sketch | None:
 
 
 def difference(saved: Sketch, now: Sketch | None) -> float | None:
-    """About how far the answers are apart, in relative L2 norm; None where they are to different questions."""
+    """About how far the answers are apart, in relative L2 norm; None where they are to different
+    questions.
+    """
     if now is None or now.inputs != saved.inputs:
         return None
     if now.answer == saved.answer:

@@ -1,4 +1,6 @@
-"""Write a compressed model into a folder: a new folder appears whole, and one that is there is whole again when its manifest is."""
+"""Write a compressed model into a folder: a new folder appears whole, and one that is there is
+whole again when its manifest is.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,16 @@ RECIPE, STRUCTURE, WEIGHTS, REPORT, MANIFEST = (
 
 
 def write_folder(
-    folder: Path, recipe: Recipe, module: nn.Module, saved: SavedModel, report: Record | None, checked: Measurement
+    folder: Path,
+    recipe: Recipe,
+    module: nn.Module,
+    saved: SavedModel,
+    report: Record | None,
+    checked: Measurement,
 ) -> None:
-    """Write the files; without a report the one that lies there stays if it is about these weights, else `checked` is written."""
+    """Write the files; without a report the one that lies there stays if it is about these weights,
+    else `checked` is written.
+    """
     folder = checked_path(folder).resolve()
     try:
         if folder.exists() and not folder.is_dir():
@@ -66,7 +75,9 @@ def sha256(path: Path) -> str:
 
 
 def _kept(report: Path, weights_hash: str, stage: Path) -> bool:
-    """Whether a report that lies there stays: one about these weights, which joins them, or one that no earlier save has written."""
+    """Whether a report that lies there stays: one about these weights, which joins them, or one
+    that no earlier save has written.
+    """
     if not report.is_file():
         return False
     try:
@@ -80,7 +91,9 @@ def _kept(report: Path, weights_hash: str, stage: Path) -> bool:
 
 @contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """A folder beside the one that is wanted, so that all can be renamed; while it is written into, its lock says so."""
+    """A folder beside the one that is wanted, so that all can be renamed; while it is written into,
+    its lock says so.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     _clear(folder)
     stage, lock = _made(folder)
@@ -96,7 +109,9 @@ def _prefix(folder: Path) -> str:
 
 
 def _made(folder: Path) -> tuple[Path, int | None]:
-    """A new folder and its lock; one that another save took for left over between the two is made again."""
+    """A new folder and its lock; one that another save took for left over between the two is made
+    again.
+    """
     while True:
         stage = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent))
         with suppress(BlockingIOError):
@@ -107,7 +122,9 @@ def _made(folder: Path) -> tuple[Path, int | None]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what saves of this folder left that were killed: the system gives their locks back, those of living ones never."""
+    """Remove what saves of this folder left that were killed: the system gives their locks back,
+    those of living ones never.
+    """
     for left in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
         with suppress(BlockingIOError):
             if (lock := _lock(left)) is not None:
@@ -116,7 +133,9 @@ def _clear(folder: Path) -> None:
 
 
 def _lock(stage: Path) -> int | None:
-    """Hold a folder's lock, or a BlockingIOError where somebody else does; None where there are no such locks."""
+    """Hold a folder's lock, or a BlockingIOError where somebody else does; None where there are no
+    such locks.
+    """
     if fcntl is None:
         return None
     try:

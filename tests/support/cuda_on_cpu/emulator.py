@@ -1,7 +1,9 @@
-"""Runs a launch on the CPU: the CUDA source compiled by g++, every launch a process of its own that reads and answers bytes.
+"""Runs a launch on the CPU: the CUDA source compiled by g++, every launch a process of its own that
+reads and answers bytes.
 
-`Emulator(kernel, entries)` is called with a Launch as CuPy's runner is. What a sanitizer or the runtime finds is raised as
-EmulationError, in its words. Builds are kept in the user's cache folder by a hash of all that decides them.
+`Emulator(kernel, entries)` is called with a Launch as CuPy's runner is. What a sanitizer or the
+runtime finds is raised as EmulationError, in its words. Builds are kept in the user's cache folder
+by a hash of all that decides them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ CHECKS = {
     "races": (("-fsanitize=thread", "-g1", "-O1"), ("-DRACES",)),
     "bounds": (("-fsanitize=address", "-g1", "-O1"), ("-DBOUNDS",)),
 }
-ENVIRONMENT = {"TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0", "ASAN_OPTIONS": "detect_leaks=0:use_sigaltstack=0"}
+ENVIRONMENT = {
+    "TSAN_OPTIONS": "halt_on_error=1:report_signal_unsafe=0",
+    "ASAN_OPTIONS": "detect_leaks=0:use_sigaltstack=0",
+}
 
 
 class EmulationError(Exception):
@@ -44,14 +49,20 @@ class EmulationError(Exception):
 class Emulator:
     """A CUDA source with some of its entries, able to run launches."""
 
-    def __init__(self, source: str, entries: Iterable[str], check: str = "none", order: int = 0) -> None:
+    def __init__(
+        self, source: str, entries: Iterable[str], check: str = "none", order: int = 0
+    ) -> None:
         self.check, self.order = check, order
         self.program = _built(source, tuple(entries), check)
 
     def __call__(self, launch: Launch) -> None:
         """Run a launch and write back what its buffers then hold."""
         tensors = [one for one in launch.arguments if isinstance(one, Tensor)]
-        aslr_off = [shutil.which("setarch") or "", "-R"] if self.check == "races" and shutil.which("setarch") else []
+        aslr_off = (
+            [shutil.which("setarch") or "", "-R"]
+            if self.check == "races" and shutil.which("setarch")
+            else []
+        )
         done = subprocess.run(
             [*aslr_off, str(self.program)],
             input=_packed(launch, self.order),
@@ -81,8 +92,19 @@ def compiler() -> str | None:
 
 def _packed(launch: Launch, order: int) -> bytes:
     name = launch.entry.encode()
-    head = (order, *launch.grid, *launch.block, launch.shared_bytes, len(name), len(launch.arguments))
-    return struct.pack("<10I", *head) + name + b"".join(_packed_argument(one) for one in launch.arguments)
+    head = (
+        order,
+        *launch.grid,
+        *launch.block,
+        launch.shared_bytes,
+        len(name),
+        len(launch.arguments),
+    )
+    return (
+        struct.pack("<10I", *head)
+        + name
+        + b"".join(_packed_argument(one) for one in launch.arguments)
+    )
 
 
 def _packed_argument(argument: Argument) -> bytes:
@@ -97,11 +119,17 @@ def _packed_argument(argument: Argument) -> bytes:
 
 def _built(source: str, entries: tuple[str, ...], check: str) -> Path:
     for_kernel, for_runtime = CHECKS[check]
-    headers = {path.name: path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.h"))} | headers_of(source)
+    headers = {
+        path.name: path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.h"))
+    } | headers_of(source)
     runtime = {name: (HERE / name).read_text(encoding="utf-8") for name in RUNTIME}
-    kernel = f'#include "cuda_on_cpu.h"\n#line 1 "the.cu"\n{source}\n' + "".join(f"ENTRY({entry})\n" for entry in entries)
+    kernel = f'#include "cuda_on_cpu.h"\n#line 1 "the.cu"\n{source}\n' + "".join(
+        f"ENTRY({entry})\n" for entry in entries
+    )
     object_ = _made(headers | runtime, ("-r", *PLAIN, *for_runtime, *RUNTIME))
-    return _made(headers | {"kernel.cpp": kernel}, (*PLAIN, *for_kernel, "kernel.cpp", str(object_)))
+    return _made(
+        headers | {"kernel.cpp": kernel}, (*PLAIN, *for_kernel, "kernel.cpp", str(object_))
+    )
 
 
 def _made(files: dict[str, str], arguments: tuple[str, ...]) -> Path:
@@ -115,7 +143,9 @@ def _made(files: dict[str, str], arguments: tuple[str, ...]) -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         for file, text in files.items():
             (Path(name) / file).write_text(text, encoding="utf-8")
-        done = subprocess.run(["g++", *arguments, "-o", "made"], cwd=name, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["g++", *arguments, "-o", "made"], cwd=name, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise EmulationError(f"g++ does not compile this:\n{done.stderr}")
         os.replace(Path(name) / "made", target)
@@ -124,4 +154,6 @@ def _made(files: dict[str, str], arguments: tuple[str, ...]) -> Path:
 
 @cache
 def _version() -> str:
-    return subprocess.run(["g++", "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+    return subprocess.run(
+        ["g++", "--version"], check=True, capture_output=True, text=True
+    ).stdout.splitlines()[0]

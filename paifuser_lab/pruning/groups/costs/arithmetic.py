@@ -1,4 +1,6 @@
-"""The sums that are known exactly: how many parameters there are, and how many floating-point operations are done."""
+"""The sums that are known exactly: how many parameters there are, and how many floating-point
+operations are done.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,15 @@ def parameters(model: nn.Module, structure: Structure) -> Cost:
 
 
 def flops(structure: Structure) -> Cost:
-    """How many operations one call does in convolutions, matrix products and attention, two a multiply-add."""
+    """How many operations one call does in convolutions, matrix products and attention, two a
+    multiply-add.
+    """
     sizes = Sizes(structure)
-    terms = [Term(A_MULTIPLY_ADD * one.times, tuple(map(sizes.of, one.sizes))) for one in structure.space.multiplied if one.times]
+    terms = [
+        Term(A_MULTIPLY_ADD * one.times, tuple(map(sizes.of, one.sizes)))
+        for one in structure.space.multiplied
+        if one.times
+    ]
     return Cost(sizes.widths, terms)
 
 
@@ -45,4 +53,7 @@ def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
             return row
         return len(row) if kept is None else int(kept[row].sum())
 
-    return sum(A_MULTIPLY_ADD * one.times * prod(map(length, one.sizes)) for one in structure.space.multiplied)
+    return sum(
+        A_MULTIPLY_ADD * one.times * prod(map(length, one.sizes))
+        for one in structure.space.multiplied
+    )

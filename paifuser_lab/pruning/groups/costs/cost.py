@@ -26,7 +26,9 @@ class Term:
 
 @dataclass(frozen=True)
 class _Part:
-    """Where a group is in the terms: in which of them, in which of their sizes, and how much of it a unit is."""
+    """Where a group is in the terms: in which of them, in which of their sizes, and how much of it
+    a unit is.
+    """
 
     terms: Places
     at: Places
@@ -37,7 +39,13 @@ class _Part:
 class Cost:
     """What a model costs at the present widths of its groups."""
 
-    def __init__(self, widths: Sequence[int], terms: Sequence[Term], constant: float = 0.0, valued: Valued | None = None) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        terms: Sequence[Term],
+        constant: float = 0.0,
+        valued: Valued | None = None,
+    ) -> None:
         self.widths, self.kept = tuple(widths), list(widths)
         self.constant = constant
         self.times = numpy.array([term.times for term in terms], dtype=numpy.float64)
@@ -58,7 +66,9 @@ class Cost:
         if group not in self.parts:
             return 0.0
         terms = self.parts[group].terms
-        return float(self.values[terms].sum() - self.valued(terms, self._sizes_at(group, kept)).sum())
+        return float(
+            self.values[terms].sum() - self.valued(terms, self._sizes_at(group, kept)).sum()
+        )
 
     def take(self, group: int, kept: int) -> None:
         """Let a group have this width from now on."""

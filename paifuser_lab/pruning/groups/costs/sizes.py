@@ -1,4 +1,6 @@
-"""How long a dimension is when groups have so many units: what stays whatever goes, and so much for each unit."""
+"""How long a dimension is when groups have so many units: what stays whatever goes, and so much for
+each unit.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,14 @@ class Sizes:
             self.owners[list(units)] = index
 
     def of(self, row: Row) -> Size:
-        """The length of a row; where only some of a group's units are in it, what is lost with one on average."""
+        """The length of a row; where only some of a group's units are in it, what is lost with one
+        on average.
+        """
         if isinstance(row, int):
             return Size(float(row))
         owners, counts = numpy.unique(self.owners[self.classes[row]], return_counts=True)
         found = dict(zip(owners.tolist(), counts.tolist(), strict=True))
         stays = float(found.pop(-1, 0))
-        return Size(stays, tuple((group, count / self.widths[group]) for group, count in found.items()))
+        return Size(
+            stays, tuple((group, count / self.widths[group]) for group, count in found.items())
+        )

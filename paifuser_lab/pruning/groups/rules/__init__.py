@@ -1,4 +1,5 @@
-"""What operators do to labels, a file a family. A new rule is a function with the operators' names above it.
+"""What operators do to labels, a file a family. A new rule is a function with the operators' names
+above it.
 
 call.py         one call of an operator, and the registry
 pointwise.py    elementwise, with broadcasting
@@ -18,7 +19,16 @@ from . import convolution, products, reduction, shape
 from .call import CONSTANTS, RULES, Call
 from .pointwise import pointwise
 
-__all__ = ["CONSTANTS", "RULES", "Call", "convolution", "products", "reduction", "results_of", "shape"]
+__all__ = [
+    "CONSTANTS",
+    "RULES",
+    "Call",
+    "convolution",
+    "products",
+    "reduction",
+    "results_of",
+    "shape",
+]
 
 
 def results_of(call: Call) -> list[Labels]:
@@ -32,7 +42,11 @@ def results_of(call: Call) -> list[Labels]:
         made = found(call)
     except Exception as error:  # a smaller result rather than none: nothing that it touches is cut
         return _held(call, f"{call.where} is beyond its rule ({first_line(error)})")
-    fits = all(label.shape == result.shape for labels, result in zip(made, call.results, strict=True) for label in labels)
+    fits = all(
+        label.shape == result.shape
+        for labels, result in zip(made, call.results, strict=True)
+        for label in labels
+    )
     return made if fits else _held(call, f"{call.where} is beyond its rule")
 
 

@@ -28,7 +28,11 @@ class Call:
     @property
     def tensors(self) -> list[Tensor]:
         """Every tensor that was given."""
-        return [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]
+        return [
+            leaf
+            for leaf in pytree.tree_leaves((self.args, self.kwargs))
+            if isinstance(leaf, Tensor)
+        ]
 
     def argument(self, place: int, name: str, default: Any = None) -> Any:
         """An argument by its place or by its name."""
@@ -41,7 +45,13 @@ class Call:
 
     def dims(self, given: Any, rank: int) -> list[int]:
         """Dimensions counted from the front; all of them where none is given."""
-        dims = range(rank) if given is None or given == [] else [given] if isinstance(given, int) else given
+        dims = (
+            range(rank)
+            if given is None or given == []
+            else [given]
+            if isinstance(given, int)
+            else given
+        )
         return [dim % rank for dim in dims] if rank else []
 
     @property
@@ -68,11 +78,21 @@ class Call:
 
 Rule = Callable[[Call], list[Labels]]
 RULES: dict[str, Rule] = {}
-CONSTANTS = ("expand", "zeros", "ones", "full", "new_zeros", "new_ones", "new_full")  # have labels though nothing given has
+CONSTANTS = (
+    "expand",
+    "zeros",
+    "ones",
+    "full",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+)  # have labels though nothing given has
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule for operators, by the names that the dispatcher gives them, without a final underscore."""
+    """Register a rule for operators, by the names that the dispatcher gives them, without a final
+    underscore.
+    """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))

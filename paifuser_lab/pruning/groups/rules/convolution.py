@@ -11,8 +11,14 @@ from .pointwise import combined
 
 @rule("convolution", "_convolution", "mkldnn_convolution", "cudnn_convolution")
 def convolution(call: Call) -> list[Labels]:
-    """Channels in, channels out; in groups either whole groups are lost, or the same places of each."""
-    space, is_transposed, groups = call.space, call.argument(6, "transposed", False), call.argument(8, "groups", 1)
+    """Channels in, channels out; in groups either whole groups are lost, or the same places of
+    each.
+    """
+    space, is_transposed, groups = (
+        call.space,
+        call.argument(6, "transposed", False),
+        call.argument(8, "groups", 1),
+    )
     result = call.results[0]
     (given,) = space.axes(call.labels(0), (1,), call.why)
     first, second = space.axes(call.labels(1), (0, 1), call.why)
@@ -34,7 +40,9 @@ def convolution(call: Call) -> list[Labels]:
     return [each([None if makes is None else spread(makes, 1, result.shape)])]
 
 
-def _in_groups(call: Call, given: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int) -> Tensor | None:
+def _in_groups(
+    call: Call, given: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
+) -> Tensor | None:
     space = call.space
     if makes is None or given is None:
         _hold(call, given, reads, makes)
@@ -52,7 +60,9 @@ def _in_groups(call: Call, given: Tensor | None, reads: Tensor | None, makes: Te
 def _in_transposed_groups(
     call: Call, given: Tensor | None, reads: Tensor | None, makes: Tensor | None, groups: int
 ) -> Tensor | None:
-    """Its weight has the channels that it reads first and those of one group that it makes second."""
+    """Its weight has the channels that it reads first and those of one group that it makes
+    second.
+    """
     if given is None or reads is None:
         _hold(call, given, reads, makes)
         return None
@@ -82,8 +92,15 @@ def _is_fixed(call: Call, *rows: Tensor) -> bool:
     return any(int(root) in atoms.fixed for row in rows for root in atoms.roots(row.numpy()))
 
 
-@rule("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "miopen_batch_norm",
-      "_batch_norm_with_update", "_native_batch_norm_legit_functional")  # fmt: skip
+@rule(
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit_no_training",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit_functional",
+)
 def batch_norm(call: Call) -> list[Labels]:
     """Each channel by itself, with figures of its own."""
     space, result = call.space, call.results[0]
@@ -111,7 +128,10 @@ def group_norm(call: Call) -> list[Labels]:
     for tensor in call.tensors[1:]:
         (row,) = space.axes(call.known(tensor), (0,), call.why)
         space.match(given, row, call.why)
-    return [each([None if given is None else spread(given, 1, result.shape)]), *[()] * (len(call.results) - 1)]
+    return [
+        each([None if given is None else spread(given, 1, result.shape)]),
+        *[()] * (len(call.results) - 1),
+    ]
 
 
 @rule("native_layer_norm", "_fused_rms_norm", "rms_norm")
@@ -120,7 +140,8 @@ def layer_norm(call: Call) -> list[Labels]:
     space, tensor = call.space, call.args[0]
     dims = range(tensor.ndim - len(call.args[1]), tensor.ndim)
     operands = [
-        (one, space.wholes(call.known(one), dims if one is tensor else range(one.ndim), call.why)) for one in call.tensors
+        (one, space.wholes(call.known(one), dims if one is tensor else range(one.ndim), call.why))
+        for one in call.tensors
     ]
     made = combined(space, operands, tensor.shape, call.why)
     return [made, *[()] * (len(call.results) - 1)]

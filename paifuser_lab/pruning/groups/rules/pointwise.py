@@ -1,4 +1,6 @@
-"""Elementwise operators: what meets at a place goes together; a dimension that one of them has whole, the others keep whole."""
+"""Elementwise operators: what meets at a place goes together; a dimension that one of them has
+whole, the others keep whole.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,35 @@ from ..label_space import Label, Labels, Space, along, core
 from .call import Call, rule
 
 
-@rule("_prelu_kernel", "hardswish", "_to_copy", "dropout", "native_dropout", "fill", "zero", "zeros_like", "ones_like", "empty_like",
-      "full_like", "rand_like", "randn_like", "bernoulli", "normal", "uniform", "copy", "masked_fill", "contiguous", "detach",
-      "alias", "clone", "lift_fresh", "nan_to_num", "rrelu_with_noise", "softplus", "_fused_dropout")  # fmt: skip
+@rule(
+    "_prelu_kernel",
+    "hardswish",
+    "_to_copy",
+    "dropout",
+    "native_dropout",
+    "fill",
+    "zero",
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "full_like",
+    "rand_like",
+    "randn_like",
+    "bernoulli",
+    "normal",
+    "uniform",
+    "copy",
+    "masked_fill",
+    "contiguous",
+    "detach",
+    "alias",
+    "clone",
+    "lift_fresh",
+    "nan_to_num",
+    "rrelu_with_noise",
+    "softplus",
+    "_fused_dropout",
+)
 def pointwise(call: Call) -> list[Labels]:
     """What every operator does that torch itself calls pointwise, and a few that it does not."""
     shape = call.results[0].shape
@@ -27,7 +55,9 @@ def pointwise(call: Call) -> list[Labels]:
     return [made] * len(call.results)
 
 
-def combined(space: Space, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str) -> Labels:
+def combined(
+    space: Space, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str
+) -> Labels:
     """The labels of an elementwise result of this shape."""
     found: list[Label] = []
     for tensor, labels in operands:
@@ -38,13 +68,20 @@ def combined(space: Space, operands: Sequence[tuple[Tensor, Labels]], shape: tor
         aligned = [_aligned(label, tensor, shape) for label in labels]
         covered = {dim for label in aligned for dim in space.varies(label)}
         sizes = enumerate(zip(tensor.shape, tensor.stride(), strict=True), len(shape) - tensor.ndim)
-        full = {dim for dim, (size, stride) in sizes if size > 1 and stride != 0}  # what was expanded can be expanded less
-        found = [space.whole(label, [d for d in space.varies(label) if d in full - covered], why) for label in found]
+        full = {
+            dim for dim, (size, stride) in sizes if size > 1 and stride != 0
+        }  # what was expanded can be expanded less
+        found = [
+            space.whole(label, [d for d in space.varies(label) if d in full - covered], why)
+            for label in found
+        ]
     return tuple(label for label in found if space.varies(label))
 
 
 def _join(space: Space, found: list[Label], label: Label, before: int, why: str) -> None:
-    """One more label of an operand: it goes together with another's along the same dimensions, or stands beside them."""
+    """One more label of an operand: it goes together with another's along the same dimensions, or
+    stands beside them.
+    """
     varied = set(space.varies(label))
     for place, other in enumerate(found):
         if varied & set(space.varies(other)):

@@ -1,4 +1,6 @@
-"""Matrix products and attention: what is summed over is lost on both sides, heads are lost whole."""
+"""Matrix products and attention: what is summed over is lost on both sides, heads are lost
+whole.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,18 @@ def product(call: Call) -> list[Labels]:
     space.emit(rows, columns)
     space.note(call.layer, "in_features", other)
     space.note(call.layer, "out_features", columns)
-    made = each(None if row is None else spread(row, dim, result.shape) for dim, row in ((0, rows), (1, columns)))
+    made = each(
+        None if row is None else spread(row, dim, result.shape)
+        for dim, row in ((0, rows), (1, columns))
+    )
     return [_with_bias(call, made) if first else made]
 
 
 @rule("bmm", "baddbmm")
 def products(call: Call) -> list[Labels]:
-    """The same many times over: what varies from one product to the next, such as heads, comes first."""
+    """The same many times over: what varies from one product to the next, such as heads, comes
+    first.
+    """
     first = 1 if call.name == "baddbmm" else 0
     result, space = call.results[0], call.space
     batch, inner, rows = space.axes(call.labels(first), (0, 2, 1), call.why)
@@ -38,7 +45,10 @@ def products(call: Call) -> list[Labels]:
     space.match(batch, others, call.why)
     _summed(call, inner, other)
     space.emit(batch, rows, columns)
-    made = each(None if row is None else spread(row, dim, result.shape) for dim, row in ((0, batch), (1, rows), (2, columns)))
+    made = each(
+        None if row is None else spread(row, dim, result.shape)
+        for dim, row in ((0, batch), (1, rows), (2, columns))
+    )
     made = tuple(label for label in made if space.varies(label))
     return [_with_bias(call, made) if first else made]
 
@@ -50,14 +60,27 @@ def _summed(call: Call, inner: Tensor | None, other: Tensor | None) -> None:
 
 def _with_bias(call: Call, labels: Labels) -> Labels:
     result, bias = call.results[0], call.args[0]
-    return combined(call.space, [(result, labels), (bias, call.labels(0))], result.shape, f"{call.where} adds values that stay")
+    return combined(
+        call.space,
+        [(result, labels), (bias, call.labels(0))],
+        result.shape,
+        f"{call.where} adds values that stay",
+    )
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention",
-      "_scaled_dot_product_attention_math", "_scaled_dot_product_cudnn_attention", "scaled_dot_product_attention",
-      "_scaled_dot_product_fused_attention_overrideable")  # fmt: skip
+@rule(
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_attention_math",
+    "_scaled_dot_product_cudnn_attention",
+    "scaled_dot_product_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
 def attention(call: Call) -> list[Labels]:
-    """Heads are the unit; a value's width is its own; that of queries and keys sets the scale, so it stays."""
+    """Heads are the unit; a value's width is its own; that of queries and keys sets the scale, so
+    it stays.
+    """
     space, result = call.space, call.results[0]
     rank = result.ndim
     heads, _, _ = space.axes(call.labels(0), (rank - 3, rank - 2, rank - 1), call.why)
@@ -69,12 +92,17 @@ def attention(call: Call) -> list[Labels]:
     space.match(keys, values, call.why)
     space.match(_shared(call, heads, keys), keys, call.why)
     for tensor in call.tensors[3:]:
-        mask = space.wholes(call.known(tensor), [d for d in range(tensor.ndim) if d != tensor.ndim - 3], call.why)
+        mask = space.wholes(
+            call.known(tensor), [d for d in range(tensor.ndim) if d != tensor.ndim - 3], call.why
+        )
         over = space.axes(mask, (tensor.ndim - 3,), call.why)[0] if tensor.ndim > 2 else None
         if over is not None or (tensor.ndim > 2 and tensor.shape[-3] > 1):
             space.match(heads, over, call.why)
     space.note(call.layer, "num_heads", heads)
-    made = each(None if row is None else spread(row, dim, result.shape) for dim, row in ((rank - 3, heads), (rank - 1, width)))
+    made = each(
+        None if row is None else spread(row, dim, result.shape)
+        for dim, row in ((rank - 3, heads), (rank - 1, width))
+    )
     return [made, *[()] * (len(call.results) - 1)]
 
 

@@ -1,4 +1,6 @@
-"""Operators that take dimensions together: a sum does not miss what was zero, any other needs the dimension whole."""
+"""Operators that take dimensions together: a sum does not miss what was zero, any other needs the
+dimension whole.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +10,49 @@ from .call import Call, rule
 SUMS = ("sum", "linalg_vector_norm", "norm")
 
 
-@rule("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "var", "std", "var_mean", "std_mean", "logsumexp", "prod", "any",
-      "all", "median", "linalg_vector_norm", "norm", "count_nonzero")  # fmt: skip
+@rule(
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "max",
+    "min",
+    "argmax",
+    "argmin",
+    "var",
+    "std",
+    "var_mean",
+    "std_mean",
+    "logsumexp",
+    "prod",
+    "any",
+    "all",
+    "median",
+    "linalg_vector_norm",
+    "norm",
+    "count_nonzero",
+)
 def reduce(call: Call) -> list[Labels]:
     """One value for many."""
     tensor = call.args[0]
     given = call.argument(2 if call.name in ("linalg_vector_norm", "norm") else 1, "dim")
     dims = call.dims(None if isinstance(given, bool) else given, tensor.ndim)
-    made = [one for one in (_left(call, label, dims) for label in call.labels(0)) if one is not None]
+    made = [
+        one for one in (_left(call, label, dims) for label in call.labels(0)) if one is not None
+    ]
     if len(call.tensors) > 1:  # the larger of two tensors is no reduction
         call.space.fix(call.labels(0) + call.labels(1), call.why)
         return [()] * len(call.results)
-    return [tuple(label.expand(result.shape) for label in _shaped(made, dims, result.ndim)) for result in call.results]
+    return [
+        tuple(label.expand(result.shape) for label in _shaped(made, dims, result.ndim))
+        for result in call.results
+    ]
 
 
 def _left(call: Call, label: Label, dims: list[int]) -> Label | None:
-    """The label after its reduced dimensions are gone; None where it lay along one that is summed over."""
+    """The label after its reduced dimensions are gone; None where it lay along one that is summed
+    over.
+    """
     varied = call.space.varies(label)
     if call.name in SUMS and varied and set(varied) <= set(dims):
         call.space.consume(label)
@@ -32,10 +61,15 @@ def _left(call: Call, label: Label, dims: list[int]) -> Label | None:
 
 
 def _shaped(labels: list[Label], dims: list[int], rank: int) -> list[Label]:
-    firsts = [label[tuple(slice(0, 1) if d in dims else slice(None) for d in range(label.ndim))] for label in labels]
+    firsts = [
+        label[tuple(slice(0, 1) if d in dims else slice(None) for d in range(label.ndim))]
+        for label in labels
+    ]
     if firsts and firsts[0].ndim == rank:
         return firsts
-    return [first[tuple(0 if d in dims else slice(None) for d in range(first.ndim))] for first in firsts]
+    return [
+        first[tuple(0 if d in dims else slice(None) for d in range(first.ndim))] for first in firsts
+    ]
 
 
 @rule("_softmax", "_log_softmax", "softmax", "log_softmax", "_safe_softmax")
@@ -45,12 +79,40 @@ def softmax(call: Call) -> list[Labels]:
     return [call.space.wholes(call.labels(0), dims, call.why)]
 
 
-@rule("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool2d", "avg_pool3d",
-      "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d", "max_pool1d", "avg_pool1d", "upsample_nearest1d",
-      "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "upsample_linear1d",
-      "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
-      "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d", "replication_pad2d", "replication_pad3d",
-      "grid_sampler_2d", "grid_sampler_3d", "mkldnn_max_pool2d", "mkldnn_adaptive_avg_pool2d")  # fmt: skip
+@rule(
+    "max_pool2d_with_indices",
+    "max_pool3d_with_indices",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "adaptive_avg_pool1d",
+    "max_pool1d",
+    "avg_pool1d",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
+    "mkldnn_max_pool2d",
+    "mkldnn_adaptive_avg_pool2d",
+)
 def over_space(call: Call) -> list[Labels]:
     """Pools, interpolation and padding work on each channel by itself."""
     rank = call.args[0].ndim
@@ -69,6 +131,8 @@ def patches(call: Call) -> list[Labels]:
     times = result.shape[-2] // call.args[0].shape[-3]
     return [
         tuple(
-            core(label)[..., 0].repeat_interleave(times, -2).expand(result.shape) for label in kept if core(label).shape[-3] > 1
+            core(label)[..., 0].repeat_interleave(times, -2).expand(result.shape)
+            for label in kept
+            if core(label).shape[-3] > 1
         )
     ]

@@ -1,4 +1,6 @@
-"""Operators that only move values: their labels are moved by the operator itself; a place named by number holds its dimension whole."""
+"""Operators that only move values: their labels are moved by the operator itself; a place named by
+number holds its dimension whole.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,19 @@ def reshape(call: Call) -> list[Labels]:
     return [_noted(call, made)]
 
 
-@rule("permute", "transpose", "t", "unsqueeze", "squeeze", "repeat", "unfold", "movedim", "swapaxes", "adjoint", "mT")
+@rule(
+    "permute",
+    "transpose",
+    "t",
+    "unsqueeze",
+    "squeeze",
+    "repeat",
+    "unfold",
+    "movedim",
+    "swapaxes",
+    "adjoint",
+    "mT",
+)
 def move(call: Call) -> list[Labels]:
     """Dimensions change places, appear, vanish or repeat."""
     _noted(call, call.labels(0))
@@ -41,7 +55,9 @@ def as_strided(call: Call) -> list[Labels]:
     """The same tensor with other strides for dimensions of size 1; anything else is held."""
     tensor, result = call.args[0], call.results[0]
     strides = zip(tensor.shape, tensor.stride(), result.stride(), strict=False)
-    is_same = tensor.shape == result.shape and all(size == 1 or old == new for size, old, new in strides)
+    is_same = tensor.shape == result.shape and all(
+        size == 1 or old == new for size, old, new in strides
+    )
     if not is_same:
         call.space.fix(call.labels(0), call.why)
     return [call.labels(0) if is_same else ()]
@@ -54,7 +70,11 @@ def expand(call: Call) -> list[Labels]:
     if call.labels(0):
         return move(call)
     first = result.ndim - tensor.ndim
-    repeated = [dim for dim in range(result.ndim) if dim < first or tensor.shape[dim - first] != result.shape[dim]]
+    repeated = [
+        dim
+        for dim in range(result.ndim)
+        if dim < first or tensor.shape[dim - first] != result.shape[dim]
+    ]
     return [_noted(call, call.space.labels_of_constant(result.shape, repeated))]
 
 
@@ -71,13 +91,24 @@ def ordered(call: Call) -> list[Labels]:
     name = "dims" if call.name in ("roll", "flip") else "dim"
     place = {"roll": 2, "topk": 2, "sort": 1}.get(call.name, 1)
     rank = call.args[0].ndim
-    dims = [rank - 2, rank - 1] if call.name.startswith("tri") else call.dims(call.argument(place, name, -1), rank)
+    dims = (
+        [rank - 2, rank - 1]
+        if call.name.startswith("tri")
+        else call.dims(call.argument(place, name, -1), rank)
+    )
     kept = call.space.wholes(call.labels(0), dims, call.why)
     return [tuple(core(label).expand(result.shape) for label in kept) for result in call.results]
 
 
 @rule(
-    "split", "unsafe_split", "split_with_sizes", "unsafe_split_with_sizes", "chunk", "unsafe_chunk", "split_copy", "tensor_split"
+    "split",
+    "unsafe_split",
+    "split_with_sizes",
+    "unsafe_split_with_sizes",
+    "chunk",
+    "unsafe_chunk",
+    "split_copy",
+    "tensor_split",
 )
 def split(call: Call) -> list[Labels]:
     """Parts of a dimension; equal ones lose the same places."""
@@ -86,9 +117,17 @@ def split(call: Call) -> list[Labels]:
     for label in call.labels(0):
         if len(sizes) == 1 and label.stride(dim) != 0:
             call.space.blocks(label, dim, len(call.results))
-    starts = [sum(result.shape[dim] for result in call.results[:place]) for place in range(len(call.results))]
+    starts = [
+        sum(result.shape[dim] for result in call.results[:place])
+        for place in range(len(call.results))
+    ]
     return [
-        _noted(call, tuple(compressed(label.narrow(dim, start, result.shape[dim])) for label in call.labels(0)))
+        _noted(
+            call,
+            tuple(
+                compressed(label.narrow(dim, start, result.shape[dim])) for label in call.labels(0)
+            ),
+        )
         for start, result in zip(starts, call.results, strict=True)
     ]
 
@@ -98,11 +137,17 @@ def slice_(call: Call) -> list[Labels]:
     """A part of a dimension; one of several equal ones loses the same places as they do."""
     dim = call.dims(call.argument(1, "dim", 0), call.args[0].ndim)[0]
     size, taken = call.args[0].shape[dim], call.results[0].shape[dim]
-    start, step = call.argument(2, "start", 0) or 0, call.argument(4, "step", 1) if call.name == "slice" else 1
+    start, step = (
+        call.argument(2, "start", 0) or 0,
+        call.argument(4, "step", 1) if call.name == "slice" else 1,
+    )
     labels = call.labels(0)
     if taken != size or step != 1:
         is_part = step == 1 and taken > 0 and size % taken == 0 and (start % size) % taken == 0
-        labels = tuple(_parted(call, label, dim, size // taken) if is_part else _held(call, label, dim) for label in labels)
+        labels = tuple(
+            _parted(call, label, dim, size // taken) if is_part else _held(call, label, dim)
+            for label in labels
+        )
     return [_noted(call, made) for made in call.all_moved(labels)]
 
 
@@ -118,7 +163,9 @@ def _held(call: Call, label: Label, dim: int) -> Label:
 
 @rule("cat", "concatenate", "stack", "_cat")
 def cat(call: Call) -> list[Labels]:
-    """Tensors side by side: along that dimension each keeps its own, along the others they go together."""
+    """Tensors side by side: along that dimension each keeps its own, along the others they go
+    together.
+    """
     result, tensors = call.results[0], [one for one in call.args[0] if one.numel()]
     dim = call.dims(call.argument(1, "dim", 0), result.ndim)[0]
     parts = [call.known(one) for one in tensors]
@@ -126,8 +173,14 @@ def cat(call: Call) -> list[Labels]:
         tensors = [one.unsqueeze(dim) for one in tensors]
         parts = [tuple(label.unsqueeze(dim) for label in labels) for labels in parts]
     varied = [[(label, call.space.varies(label)) for label in labels] for labels in parts]
-    made = [_joined_along(call.space, dim, tensors, varied)] if any(dim in dims for ones in varied for _, dims in ones) else []
-    for other in sorted({dims[0] for ones in varied for _, dims in ones if dims and dim not in dims}):
+    made = (
+        [_joined_along(call.space, dim, tensors, varied)]
+        if any(dim in dims for ones in varied for _, dims in ones)
+        else []
+    )
+    for other in sorted(
+        {dims[0] for ones in varied for _, dims in ones if dims and dim not in dims}
+    ):
         made.append(_joined_across(call, other, dim, tensors, varied).expand(result.shape))
     call.space.emit(*(core(label) for label in made))
     return [_noted(call, tuple(map(compressed, made)))]
@@ -141,16 +194,32 @@ def _joined_along(space: Space, dim: int, tensors: list[Tensor], varied: Varied)
     parts = []
     for tensor, ones in zip(tensors, varied, strict=True):
         label = next((label for label, dims in ones if dim in dims), None)
-        parts.append(torch.zeros((), dtype=torch.int64).expand(tensor.shape) if label is None else label)
-    inner = [d for d in range(tensors[0].ndim) if d != dim and all(part.stride(d) == 0 or part.shape[d] == 1 for part in parts)]
-    thin = [part[tuple(slice(0, 1) if d in inner else slice(None) for d in range(part.ndim))] for part in parts]
+        parts.append(
+            torch.zeros((), dtype=torch.int64).expand(tensor.shape) if label is None else label
+        )
+    inner = [
+        d
+        for d in range(tensors[0].ndim)
+        if d != dim and all(part.stride(d) == 0 or part.shape[d] == 1 for part in parts)
+    ]
+    thin = [
+        part[tuple(slice(0, 1) if d in inner else slice(None) for d in range(part.ndim))]
+        for part in parts
+    ]
     joined = torch.cat(thin, dim)
-    return joined.expand([joined.shape[d] if d not in inner else tensors[0].shape[d] for d in range(joined.ndim)])
+    return joined.expand(
+        [joined.shape[d] if d not in inner else tensors[0].shape[d] for d in range(joined.ndim)]
+    )
 
 
-def _joined_across(call: Call, other: int, dim: int, tensors: list[Tensor], varied: Varied) -> Label:
+def _joined_across(
+    call: Call, other: int, dim: int, tensors: list[Tensor], varied: Varied
+) -> Label:
     """What varies along another dimension is the same for all parts."""
-    rows = [next((label.narrow(dim, 0, 1) for label, dims in ones if dims[:1] == (other,)), None) for ones in varied]
+    rows = [
+        next((label.narrow(dim, 0, 1) for label, dims in ones if dims[:1] == (other,)), None)
+        for ones in varied
+    ]
     first = next(row for row in rows if row is not None)
     for row, tensor in zip(rows, tensors, strict=True):
         if row is not None:
@@ -165,7 +234,13 @@ def index(call: Call) -> list[Labels]:
     """Places by number: the numbers stay, so do the dimensions that they count."""
     kept = call.space.wholes(call.labels(0), _counted(call), call.why)
     if call.name == "embedding":
-        return [tuple(along(label, 1).expand(call.results[0].shape) for label in kept if core(label).shape[1] > 1)]
+        return [
+            tuple(
+                along(label, 1).expand(call.results[0].shape)
+                for label in kept
+                if core(label).shape[1] > 1
+            )
+        ]
     if call.name == "gather":
         return [tuple(core(label).expand(call.results[0].shape) for label in kept)]
     return call.all_moved(kept)
@@ -173,11 +248,17 @@ def index(call: Call) -> list[Labels]:
 
 def _counted(call: Call) -> list[int]:
     if call.name != "index":
-        return [0] if call.name == "embedding" else call.dims(call.argument(1, "dim"), call.args[0].ndim)
+        return (
+            [0]
+            if call.name == "embedding"
+            else call.dims(call.argument(1, "dim"), call.args[0].ndim)
+        )
     dims: list[int] = []
     place = 0
     for numbers in call.args[1]:
-        width = 1 if numbers is None or numbers.dtype not in (torch.bool, torch.uint8) else numbers.ndim
+        width = (
+            1 if numbers is None or numbers.dtype not in (torch.bool, torch.uint8) else numbers.ndim
+        )
         dims += range(place, place + width) if numbers is not None else ()
         place += width
     return dims
@@ -193,22 +274,35 @@ def constant_pad(call: Call) -> list[Labels]:
     for label in call.labels(0):
         label = label if is_plain else call.space.whole(label, padded, call.why)
         inner = core(label)
-        grown = [width if inner.shape[rank - 1 - place // 2] > 1 else 0 for place, width in enumerate(widths)]
+        grown = [
+            width if inner.shape[rank - 1 - place // 2] > 1 else 0
+            for place, width in enumerate(widths)
+        ]
         made.append(pad(inner, grown, value=0).expand(call.results[0].shape))
     return [tuple(made)]
 
 
 @rule("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "native_channel_shuffle")
 def shuffle(call: Call) -> list[Labels]:
-    """Channels change places with pixels or with each other, in blocks that a smaller tensor has to have, too."""
-    labels = call.space.wholes(call.labels(0), [d for d in range(call.args[0].ndim) if d != call.args[0].ndim - 3], call.why)
+    """Channels change places with pixels or with each other, in blocks that a smaller tensor has to
+    have, too.
+    """
+    labels = call.space.wholes(
+        call.labels(0),
+        [d for d in range(call.args[0].ndim) if d != call.args[0].ndim - 3],
+        call.why,
+    )
     factor = call.args[1]
     made = []
     for label in labels:
         block = factor if "channel" in call.name else factor * factor
         if call.name != "pixel_unshuffle":
-            call.space.watch((unfolded(label, -3, (block, -1) if "channel" in call.name else (-1, block)),))
+            call.space.watch(
+                (unfolded(label, -3, (block, -1) if "channel" in call.name else (-1, block)),)
+            )
         made.append(compressed(call.operator(label.double(), *call.args[1:]).long()))
     if call.name == "pixel_shuffle":
-        made = [call.space.whole(label, [label.ndim - 2, label.ndim - 1], call.why) for label in made]
+        made = [
+            call.space.whole(label, [label.ndim - 2, label.ndim - 1], call.why) for label in made
+        ]
     return [tuple(made)]
