@@ -144,7 +144,9 @@ def _has(one: Comparison, stage: str) -> bool:
 def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
     pairs = list(_pairs(stage, runs))
     lost = [100 * ((before.metric or 0.0) - (after.metric or 0.0)) for before, after in pairs]
-    parameters = fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)
+    parameters = fmean(
+        (after.parameters or 0) / (before.parameters or 1) for before, after in pairs
+    )
     size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
     latency = median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs)
     spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
