@@ -177,7 +177,7 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sources()
     }
-    for room in FLOOR_OF.keys() - {"kernels"}:
+    for room in FLOOR_OF:
         inside = {name: path for name, path in names.items() if name.split(".")[1:2] == [room]}
         known = {
             name: {one for one, _ in imports_of(path) if one in inside} - {name}
