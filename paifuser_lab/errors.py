@@ -14,7 +14,7 @@
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
-Every message is one sentence that says what was wrong with which layer, file or value, and what to
+Every message says in one sentence what was wrong with which layer, file or value, and what to
 do.
 """
 

@@ -275,7 +275,7 @@ def bench_experiment(
     json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
-    """Measure what one sentence of the README says."""
+    """Measure what one statement of the README rests on."""
     from ..bench.experiments import bench as measure
 
     _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)
@@ -309,7 +309,7 @@ def bench_readme(
     typer.echo(
         f"{path.name}: {', '.join(stale)} written anew."
         if stale
-        else f"{path.name} says what the records say."
+        else f"{path.name} agrees with its records."
     )
 
 

@@ -70,7 +70,7 @@ def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorP
 
 
 def _rate(ceiling: Ceiling, dtype: str) -> float:
-    """What the device computes at best in a number format; in fp32 where the format's own was not
+    """What the device computes at best in a dtype; in fp32 where the rate of that dtype was not
     measured.
     """
     rates = {

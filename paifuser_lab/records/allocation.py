@@ -1,4 +1,4 @@
-"""A number format for each layer: what was chosen, the frontier it was chosen from, and what its
+"""A format for each layer: what was chosen, the frontier it was chosen from, and what its
 points really did.
 """
 
@@ -116,10 +116,10 @@ class Allocation(Record):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Why this point, how good the predictions were, and what there is to note."""
-        told = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
+        agreements = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
         return (
             self.reason,
-            *(_told(what, one) for what, one in told if one is not None),
+            *(_agreement_text(what, one) for what, one in agreements if one is not None),
             *self.notes,
         )
 
@@ -165,7 +165,7 @@ def _limit(name: str, value: float) -> str:
     )
 
 
-def _told(what: str, one: Agreement) -> str:
+def _agreement_text(what: str, one: Agreement) -> str:
     if one.rank is None:  # a single point, or all alike
         return (
             f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the "

@@ -39,7 +39,7 @@ class Fusion(Record):
     standing: Standing = "fused"
     reason: str = Field(
         default="",
-        description="a sentence: why it stays apart, or why what follows does, where that is so",
+        description="why it stays apart, or why what follows does, where that is so",
     )
     saved_bytes: int | None = Field(
         default=None, description="what no longer goes through memory at each call"
@@ -107,23 +107,23 @@ class FusionMap(Record):
 
     @property
     def summary(self) -> str:
-        """How many places there are of each standing, in a sentence."""
+        """How many groups of layers are fused, and how many are not, as text."""
         counts = {
             standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS
         }
-        told = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
-        told += [
+        parts = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
+        parts += [
             f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])
         ]
-        return ", ".join(told) + (f"; the whole {whole}." if (whole := self.whole) else ".")
+        return ", ".join(parts) + (f"; the whole {whole}." if (whole := self.whole) else ".")
 
     @property
     def whole(self) -> str:
         """What it does for the whole model: "46.4 → 38.1 ms"; '' where that was not timed."""
         if self.apart_ms is None or self.fused_ms is None:
             return ""
-        told = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
-        return told if self.fused_ms < self.apart_ms else f"{told}, which is no faster"
+        times = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
+        return times if self.fused_ms < self.apart_ms else f"{times}, which is no faster"
 
     @property
     def frame(self) -> pandas.DataFrame:

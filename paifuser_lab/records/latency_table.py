@@ -1,4 +1,4 @@
-"""What layers take alone in each number format, on one machine; kept between runs."""
+"""What layers take alone in each format, on one machine; kept between runs."""
 
 from __future__ import annotations
 

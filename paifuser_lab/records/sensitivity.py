@@ -1,4 +1,4 @@
-"""How much each layer matters: what each number format of it is predicted to cost, and what it was
+"""How much each layer matters: what each format of it is predicted to cost, and what it was
 measured to cost.
 """
 
@@ -126,7 +126,7 @@ class Sensitivity(Record):
         """What each method took and how far it agrees with what was measured, and what there is to
         note.
         """
-        return (*map(_told, self.methods), *self.notes)
+        return (*map(_method_text, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
         """A row a layer, as a person reads it; beside a prediction stands what was measured, where
@@ -170,7 +170,7 @@ def _number(estimate: Estimate | None) -> str:
     )
 
 
-def _told(method: Method) -> str:
+def _method_text(method: Method) -> str:
     agreement = ", ".join(f"{name} {value:.2f}" for name, value in method.agreement.items())
     agrees = f" · ranks agree with the ablation: {agreement}" if agreement else ""
     return f"{method.name}: {method.seconds:.1f} s, {counted(method.samples, 'sample')}{agrees}"

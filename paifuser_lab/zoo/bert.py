@@ -29,7 +29,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every token looks at every other that is not padding."""
+    """Every token attends to every other that is not padding."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

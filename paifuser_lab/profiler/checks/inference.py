@@ -79,7 +79,7 @@ def check_accuracy(found: Findings) -> Check:
     )
     figure = f"{work.metric_name} {now:.4f}, the same as before" if not drop else figure
     remedy = (
-        "undo the last step, choose a wider number format for the most sensitive layers, or train "
+        "undo the last step, choose a wider format for the most sensitive layers, or train "
         "the variant a little"
     )
     return judged(name, drop, MOST_DROP, figure, remedy)
