@@ -30,7 +30,8 @@ def kept_variant(work: Workload, recipe: Recipe) -> Variant | None:
     """The variant that was made of a recipe, where it is still kept; `apply` makes it anew where
     its weights were changed since.
     """
-    for variant in reversed(list(work.variants.values())):
+    kept: list[Variant] = list(work.variants.values())
+    for variant in reversed(kept):
         if variant.recipe.digest == recipe.digest:
             return replace(variant, recipe=recipe)
     return None
