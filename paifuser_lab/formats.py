@@ -63,14 +63,14 @@ def format_of(name: str) -> Format:
 
 @dataclass(frozen=True)
 class Quantized:
-    """Whole numbers and their scales; `channel` is the dimension that has scales of its own."""
+    """Integers and their scales; `channel` is the dimension with a scale for each index."""
 
     values: Tensor  # int8, in the weight's shape
     scales: Tensor  # (channels, groups)
     channel: int
 
     def dequantized(self) -> Tensor:
-        """The numbers that they stand for."""
+        """The real values that the integers represent."""
         rows = self.values.transpose(0, self.channel)
         floats = rows.to(self.scales.dtype)  # many times faster than a product of int8 and fp32
         grouped = floats.reshape(*self.scales.shape, -1) * self.scales.unsqueeze(-1)
@@ -85,8 +85,8 @@ def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
 
 
 def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
-    """The scales (channels, groups) at which the largest weight of each group is the largest whole
-    number; 1 where all are zero.
+    """The scales (channels, groups) that map the largest weight of each group to the largest
+    integer; 1 where all are zero.
     """
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()

@@ -44,8 +44,8 @@ def limits_of(
 
 
 def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, float]:
-    """What each layer's operators took in their best run, so that a busy moment is nobody's
-    overhead.
+    """The time of each layer's operators in their fastest run, so that a busy moment of the machine
+    is not counted as overhead.
     """
     runs: list[dict[str, float]] = []
     for seen in observation.operators.runs_ms:
