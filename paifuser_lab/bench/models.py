@@ -1,4 +1,4 @@
-"""Each model with each back end, and the plan's choice against the best of them called by hand."""
+"""Each model with each back end, and the plan's choice against the best engine called directly."""
 
 from __future__ import annotations
 

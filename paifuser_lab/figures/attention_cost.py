@@ -163,7 +163,7 @@ def _draw_cell(
     theme: Theme,
     ramp: tuple[str, ...],
 ) -> None:
-    """A colour, and the number on it in the ink that stands out from that colour."""
+    """A cell's colour, and its number in an ink with enough contrast."""
     step = scale.step(error) if scale is not None else -1
     mark = Rectangle(
         (at[0] - 0.48, at[1] - 0.45),

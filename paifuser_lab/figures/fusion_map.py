@@ -23,7 +23,7 @@ NOTE, LINE = 110, 0.18  # letters of a line of notes, and its inches
 
 
 def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
-    """Two bars a place: grey apart, coloured as one; what stays apart is grey, and says why."""
+    """Two bars a group of layers: grey unfused, coloured fused; with the reason where unfused."""
     places = found.fusions[:SHOWN]
     left_out = len(found.fusions) - len(places)
     notes = [line for note in found.notes for line in wrap(note, NOTE)]

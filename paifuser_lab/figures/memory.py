@@ -93,7 +93,7 @@ def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
 
 
 def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    """A bar for each of the largest, in its group's colour; the hatch tells the kind."""
+    """A bar for each of the largest, in its group's colour; the hatch shows the kind."""
     rows, rest = timeline.at_peak[:SHOWN], timeline.at_peak[SHOWN:]
     group_of = dict(zip(timeline.layers, timeline.groups[1], strict=True))
     for place, row in enumerate(rows):

@@ -111,7 +111,7 @@ class Sheet:
         self.axes.plot(xs, (y, y), color=colour, linewidth=width, solid_capstyle="butt")
 
     def dot(self, x: float, y: float, bound: str) -> None:
-        """The mark of a bound, as it stands on the roofline."""
+        """The mark of a bound, the same as on the roofline."""
         self.axes.plot(
             [x],
             [y],

@@ -63,7 +63,7 @@ def _local(name: str) -> str:
 
 
 def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, str]) -> None:
-    """Put a prefix on ids and on what points to them, and variables in the place of colours."""
+    """Put a prefix on ids and on what points to them, and replace colours by variables."""
     for key, value in list(element.attrib.items()):
         if key == "id":
             element.set(key, prefix + value)

@@ -62,7 +62,7 @@ class AllocationPoint(Record):
 
     @property
     def words(self) -> str:
-        """How many layers are in each format, as a person says it."""
+        """How many layers are in each format, as text."""
         counts: dict[str, int] = {}
         for name in self.formats.values():
             counts[name] = counts.get(name, 0) + 1

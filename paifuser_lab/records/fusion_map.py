@@ -1,4 +1,4 @@
-"""Where layers of a model can be run as one, what became of each place, and what it brings."""
+"""Which layers of a model can be fused, which were, why others were not, and what it saves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS: dict[Standing, str] = {
 
 
 class Fusion(Record):
-    """One place: layers that follow each other, and what runs in their stead where they are one."""
+    """Layers that follow each other, and what runs instead of them where they are fused."""
 
     layers: tuple[str, ...] = Field(
         min_length=1,
@@ -62,7 +62,7 @@ class Fusion(Record):
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast the place is as one, where both were timed."""
+        """The speed-up of the fused layers, where both were timed."""
         return self.apart_ms / self.fused_ms if self.apart_ms and self.fused_ms else None
 
     @property
@@ -91,18 +91,18 @@ class FusionMap(Record):
 
     @property
     def saved_ms(self) -> float:
-        """What the places that are fused save of a call, each timed by itself."""
+        """The milliseconds of a call that fusing saves, each fusion timed by itself."""
         return sum(
             one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms
         )
 
     @property
     def fused(self) -> tuple[Fusion, ...]:
-        """The places that run as one."""
+        """The fusions that are in effect."""
         return tuple(one for one in self.fusions if one.standing == "fused")
 
     def at(self, layer: str) -> Fusion | None:
-        """The place that a layer belongs to."""
+        """The fusion that a layer belongs to."""
         return next((one for one in self.fusions if layer in one.layers), None)
 
     @property
@@ -127,7 +127,7 @@ class FusionMap(Record):
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a place, as plain numbers."""
+        """A row a fusion, as plain numbers."""
         import pandas
 
         names = [*Fusion.model_fields, "speedup"]
@@ -139,7 +139,7 @@ class FusionMap(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a place."""
+        """A row a fusion."""
         return [
             {
                 "layers": " + ".join(one.layers),

@@ -34,7 +34,7 @@ class Curvature(Record):
 
 
 class LayerSensitivity(Record):
-    """One layer: for each format what each method says of it. `scores["int8"]["quadratic"]` is an
+    """One layer: the score of each method for each format. `scores["int8"]["quadratic"]` is an
     Estimate.
     """
 
@@ -62,7 +62,7 @@ class Method(Record):
 
 
 class Sensitivity(Record):
-    """A row a layer, a column a format. `unit` says what the scores are: the rise of the loss, or
+    """A row a layer, a column a format. `unit` describes the scores: the rise of the loss, or
     the output's relative error.
     """
 
@@ -129,7 +129,7 @@ class Sensitivity(Record):
         return (*map(_method_text, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a layer, as a person reads it; beside a prediction stands what was measured, where
+        """A row a layer, as text; a prediction beside the measurement, where
         it was.
         """
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]

@@ -32,7 +32,7 @@ def check_eval_mode(found: Findings) -> Check:
 
 
 def check_graph_in_inference(found: Findings) -> Check:
-    """No graph is built for gradients that nobody takes."""
+    """No autograd graph is built whose gradients are never computed."""
     name, seen = "gradients in inference", found.seen
     if not found.is_loop:
         return unmeasurable(name, f"a workload runs without gradients here; {LOOP_WANTED}")
