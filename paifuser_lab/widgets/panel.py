@@ -16,7 +16,7 @@ from ..figures.style import image
 from ..progress import is_static
 from ..records import Record
 from .linker import front_end, style_name
-from .wire import packed
+from .section import packed
 
 LONGEST_TABLE = 40_000
 

@@ -12,9 +12,10 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
-from paifuser_lab.widgets.shown import as_measured
-from paifuser_lab.widgets.wire import NUMBERS, packed
-from paifuser_lab.widgets.workbench import with_precision, without
+from paifuser_lab.widgets.details import as_measured
+from paifuser_lab.widgets.recipe_edits import without
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.layers import NUMBERS, with_precision
 from tests.support.models import Small, images
 
 PATIENCE = 120.0
