@@ -9,6 +9,7 @@ from pydantic import Field
 from .record import Record
 from .tables import html_table, text_table
 from .text import counted, readable_bytes
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +34,7 @@ class BatchSweep(Record):
     plateau.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     threads: int
     memory_limit_bytes: int

@@ -12,6 +12,7 @@ from .record import Record
 from .tables import html_table, text_table
 from .text import readable_bytes, readable_count
 from .trade_off import Bargain, TradeOff
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -58,7 +59,7 @@ class Measurement(Record):
 class Comparison(Record):
     """A baseline and variants of it, timed in turn on one machine."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     baseline: str
     metric_name: str | None = None

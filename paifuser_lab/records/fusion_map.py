@@ -9,6 +9,7 @@ from pydantic import Field
 from .record import Record
 from .tables import html_table, text_table
 from .text import counted, readable_bytes
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -75,7 +76,7 @@ class Fusion(Record):
 class FusionMap(Record):
     """Every place of a model, those that cannot be fused too, in the order in which they run."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str = Field(
         description="where the times were taken, and what what runs was chosen for"
     )

@@ -15,6 +15,7 @@ from .groups import layer_groups
 from .record import Record
 from .tables import html_table, text_table
 from .text import counted, readable_bytes
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +45,7 @@ class MemoryTimeline(Record):
     and no event does.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     device: str
     duration_ms: float

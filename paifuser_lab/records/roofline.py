@@ -5,6 +5,7 @@ from __future__ import annotations
 from .hardware import Ceiling
 from .layer_profile import Bound
 from .record import Record
+from .workload_name import AboutWorkload
 
 
 class Point(Record):
@@ -21,7 +22,7 @@ class Point(Record):
 class Roofline(Record):
     """Layers by operations a byte and operations a second, under what the machine can do."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     ceiling: Ceiling
     points: tuple[Point, ...]
