@@ -56,16 +56,18 @@ def _no_fast_path() -> Iterator[None]:
 
 
 @contextmanager
-def weights_replaced(weights: Mapping[nn.Module, Tensor]) -> Iterator[None]:
-    """Layers with other weights; one that shares its weight with another is changed alone."""
-    before = [(layer, layer._parameters["weight"]) for layer in weights]
+def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterator[None]:
+    """Parameters of modules replaced by other values; where modules share one, only those named
+    change.
+    """
+    before = [(module, name, module._parameters[name]) for module, name in weights]
     try:
-        for layer, weight in weights.items():
-            layer._parameters["weight"] = weight  # type: ignore[assignment]
+        for (module, name), weight in weights.items():
+            module._parameters[name] = weight  # type: ignore[assignment]
         yield
     finally:
-        for layer, parameter in before:
-            layer._parameters["weight"] = parameter
+        for module, name, parameter in before:
+            module._parameters[name] = parameter
 
 
 @contextmanager

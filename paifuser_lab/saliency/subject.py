@@ -31,18 +31,19 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer whose weight can be rounded; `channel` is the dimension that has scales of its
-    own.
+    """A layer with a weight; `channel` is the dimension of its output channels, which have scales
+    of their own.
     """
 
     name: str
     module: nn.Module
     channel: int
+    parameter: str = "weight"
 
     @property
     def weight(self) -> Tensor:
-        """Its values, apart from any gradient."""
-        return self.module._parameters["weight"].detach()  # type: ignore[union-attr]
+        """Its values, detached from any graph."""
+        return self.module._parameters[self.parameter].detach()  # type: ignore[union-attr]
 
 
 @dataclass(frozen=True)
@@ -156,9 +157,12 @@ class Subject:
         self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]
     ) -> Iterator[None]:
         """Some layers with other weights, and some with their inputs changed."""
-        own = {self.layers[name].module: weight for name, weight in weights.items()}
-        doors = {self.layers[name].module: change for name, change in inputs.items()}
-        with weights_replaced(own), inputs_changed(doors):
+        replaced = {
+            (self.layers[name].module, self.layers[name].parameter): weight
+            for name, weight in weights.items()
+        }
+        inputs_of = {self.layers[name].module: change for name, change in inputs.items()}
+        with weights_replaced(replaced), inputs_changed(inputs_of):
             yield
 
     @contextmanager

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..pruning.groups.scores import as_importance, default_importance, shown_and_cut
+from ..pruning.groups.scores import default_importance
 from ..recipe import Recipe
 from ..records import Comparison, Measurement
+from ..saliency.estimate_channels import cut_note
 from ..session.state import State
 from ..workload import Workload
 
@@ -43,15 +44,17 @@ def cut_shown(state: State) -> dict[str, Any]:
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """Which scores are shown, and by which the step prune cuts; '' where none are shown.
+    """How the step prune cuts by the values that are shown, or by which others; '' where none are
+    shown.
 
     A step in the recipe says by which; without one it is what a drag would choose.
     """
     if state.importance is None:
         return ""
     steps = [step for step in state.recipe if step.kind == "prune"]
-    asked = steps[-1].options.get("importance", "") if steps else state.importance.method
-    return shown_and_cut(state.importance.method, as_importance(asked) or default_importance(work))
+    shown = state.importance.method
+    cut = steps[-1].options.get("importance", default_importance(work)) if steps else shown
+    return cut_note(shown, cut)
 
 
 def achieved_cut(state: State) -> dict[str, Any] | None:

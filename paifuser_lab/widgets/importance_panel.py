@@ -10,17 +10,15 @@ from typing import Any
 import traitlets
 
 from ..errors import PaifuserError, RecipeError
-from ..pruning.groups.scores import as_importance
 from ..recipe import Recipe
 from ..records import Importance
+from ..saliency.channels import CHANNEL_ESTIMATORS
 from .panel import Panel
 
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
-    """The step that removes these shares, judged as the person saw it where the step can judge
-    so.
-    """
-    known = {"importance": method} if as_importance(method) else {}
+    """The step that removes these shares by the importance that is shown."""
+    known = {"importance": method} if method in CHANNEL_ESTIMATORS else {}
     return {"prune": {"layers": dict(ratios), **known}}
 
 

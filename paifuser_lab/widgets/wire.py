@@ -14,7 +14,6 @@ import numpy
 from ..figures.allocation import achieved_place, place_of
 from ..figures.sensitivity import title
 from ..formats import NAMES
-from ..pruning.groups.scores import as_importance, shown_and_cut
 from ..records import (
     Achieved,
     Allocation,
@@ -30,6 +29,7 @@ from ..records import (
     Record,
     Sensitivity,
 )
+from ..saliency.estimate_channels import cut_note
 
 NUMBERS = (
     "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
@@ -147,7 +147,7 @@ def packed_importance(found: Importance) -> dict[str, Any]:
             mode="json",
         ),
         "title": f"{found.workload}: how much each channel matters",
-        "cut_by": found.cut_by or shown_and_cut(found.method, as_importance(found.method)),
+        "cut_by": found.cut_by or cut_note(found.method),
         "notes": list(found.notes),
         "layer": [row.layer for row in found.rows],
         "kind": numbered(row.kind for row in found.rows),
