@@ -8,7 +8,7 @@ important each of its output channels is.
 * `lab.importance(work, method="taylor")`: a value for each output channel, with its standard error.
   The step `prune` cuts by the same values.
 
-estimate_layers.py    the record of `sensitivity` (request.py, data.py, select_layers.py)
+estimate_layers.py    the record of `sensitivity` (request.py, select_layers.py)
 estimation.py         samples until the means are known well enough (running_mean.py)
 methods/              the estimators of layers, a file each
 curvature.py          gradients and Hessian products; probes.py, trace_estimators.py: traces;

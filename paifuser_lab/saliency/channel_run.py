@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..progress import progress
 from ..workload import Workload
+from ..workload.data import SampledBatches, example_inputs, sampled_batches
 from .channels import CHANNEL_ESTIMATORS, ChannelEstimator
-from .data import Batches, batches_of
 from .perturb import twice_differentiable
 from .subject import Batch, Layer, Subject
 
@@ -70,7 +70,12 @@ class ChannelRun:
 
     @classmethod
     def of(
-        cls, work: Workload, layers: Mapping[str, Layer], method: str, data: Batches, seed: int
+        cls,
+        work: Workload,
+        layers: Mapping[str, Layer],
+        method: str,
+        data: SampledBatches,
+        seed: int,
     ) -> ChannelRun:
         """A run of the method of this name that has not begun."""
         subject = Subject(work, dict(layers), (), data, seed)
@@ -135,11 +140,11 @@ def channel_values(
 
 def batches_for(
     work: Workload, method: str, asked: int | Sequence[Any] | None, seed: int
-) -> tuple[Batches, list[str]]:
+) -> tuple[SampledBatches, list[str]]:
     """The batches that a method runs on, and a note where they are test data."""
     if CHANNEL_ESTIMATORS[method].needs == "nothing":
-        return Batches(work, [(work.inputs, None)], (0,), "example inputs", 1), []
-    data = batches_of(work, BATCHES if asked is None else asked, seed)
+        return example_inputs(work), []
+    data = sampled_batches(work, BATCHES if asked is None else asked, seed)
     return data, ["judged on the test data"] if data.what == "test data" else []
 
 

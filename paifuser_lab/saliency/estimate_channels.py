@@ -21,8 +21,7 @@ from .channel_run import ChannelRun, batches_for, missing_for
 from .channels import CHANNEL_ESTIMATORS
 from .channels.magnitude import Magnitude
 from .channels.output_channels import channel_count, channel_layers, output_dimension
-from .data import with_gradients
-from .perturb import twice_differentiable
+from .perturb import twice_differentiable, with_gradients
 from .select_layers import chosen, why_not
 from .subject import Batch, Layer, Subject
 
@@ -99,7 +98,7 @@ class _Estimate:
     def find_outputs(self) -> None:
         """The layers whose output is the model's output."""
         work = self.subject.work
-        graph = observe(work.model, lambda: self.subject.answer(Batch(0, work.inputs)))
+        graph = observe(work.model, lambda: self.subject.answer(Batch(work.inputs, number=0)))
         self.outputs = {
             operation.layer
             for operation in graph.operations

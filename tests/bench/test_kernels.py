@@ -32,7 +32,8 @@ from paifuser_lab.bench.kernels.timing import calls_of, sets_needed, timed_in_tu
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
 from paifuser_lab.kernels import KERNELS, choose_blocks, window_attention
-from paifuser_lab.kernels.launch import Launch, run_by
+from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.records import Ceiling
 from tests.support.kernel_checks import needs_compiler
 
@@ -382,7 +383,7 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
 
 def test_outside_a_checkout_the_probes_say_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkout, "TESTS", tmp_path)
+    monkeypatch.setattr(checkout, "SUPPORT", tmp_path)
     checkout.probes.cache_clear()
     (probe,) = probed("cpu")
     assert "in a checkout of this project alone" in probe.failure
