@@ -115,14 +115,14 @@ def test_the_generator_of_a_loader_is_put_back():
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        (Failing(), r"the train data fail at batch 1 \(OSError: the disk is gone\); mend them"),
-        (iter(PAIRS), "the train data can be gone through only once; give a list"),
+        (Failing(), r"the train data of small fail at batch 1 \(OSError: the disk is gone\); mend them"),
+        (iter(PAIRS), "the train data of small can be gone through only once; give a list"),
         (
             [(1, 2, 3)],
-            r"batch 0 of the train data of small is a tuple; let it be \(inputs, target\)",
+            r"batch 0 of the train data of small is a tuple of 3; let it be \(inputs, target\)",
         ),
         ([PAIRS[0][0]], "batch 0 of the train data of small is a Tensor; let it be"),
-        (7, "the train data are a int; give a list"),
+        (7, "the train data of small are a int; give a list"),
         ([], "the train data of small hold no batch; give at least one pair"),
         (
             [(PAIRS[0][0] * float("nan"), PAIRS[0][1])],
