@@ -101,9 +101,9 @@ def slope(
         inputs[name].append(own if own.requires_grad else own.requires_grad_())
         return own
 
-    doors = {name: partial(kept, name) for name in with_inputs}
+    inputs_of = {name: partial(kept, name) for name in with_inputs}
     with torch.enable_grad():
-        with subject.changed(weights, doors):
+        with subject.changed(weights, inputs_of):
             loss = subject.loss(batch)
         subject.checked(loss, batch)
         points = {name: (weight, *inputs[name]) for name, weight in weights.items()}

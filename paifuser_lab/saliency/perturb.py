@@ -1,6 +1,4 @@
-"""A model made ready to be looked at: other weights in a layer's place, other inputs at its door,
-for a while and never for good.
-"""
+"""A model perturbed for the time of a context: other weights in a layer, other inputs to it."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ Change = Callable[[Tensor], Tensor]
 
 @contextmanager
 def twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """The model runs alone, in eval mode and full precision, by ways that have a second derivative;
-    chance is put back.
+    """The model runs alone, in eval mode and full precision, by operators that have a second derivative;
+    the state of random generators is restored.
 
     Fused attention has none, and the fast path of nn.TransformerEncoder passes its layers by.
     """
@@ -37,8 +35,8 @@ def twice_differentiable(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def throw_again(device: torch.device, seed: int) -> None:
-    """Let a model that plays dice throw the same ones; devices that it is not on keep theirs."""
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed the CPU's generator and that of the model's device; other devices keep theirs."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -72,20 +70,20 @@ def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterato
 
 @contextmanager
 def inputs_changed(changes: Mapping[nn.Module, Change]) -> Iterator[None]:
-    """Layers whose input goes through a function first, at every call; whole numbers, such as
-    tokens, do not.
+    """Layers whose input goes through a function first, at every call; integers, such as tokens, do
+    not.
     """
     handles = []
     try:
         for layer, change in changes.items():
-            handles.append(layer.register_forward_pre_hook(_at_the_door(change), with_kwargs=True))
+            handles.append(layer.register_forward_pre_hook(_input_hook(change), with_kwargs=True))
         yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _at_the_door(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]:
+def _input_hook(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]:
     def changed(value: Any) -> Any:
         return change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 

@@ -15,12 +15,20 @@ from torch import nn
 
 from ..errors import StepError
 from ..model.watch import describe
-from ..pruning.groups import Structure, couple, cut_again, cut_and_tell
+from ..pruning.groups import Structure, couple, cut_again, cut_and_remember
 from ..pruning.groups.proof import Proven, Wanted, prove
 from ..pruning.groups.scores import Scores, UnitScores, default_importance, described, unit_scores
 from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
-from ..pruning.refit import Repair, chosen_repairs, lost_layers, mend
-from ..pruning.targets import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
+from ..pruning.refit import Repair, refit_model, repairs_for, shrunk_layers
+from ..pruning.targets import (
+    ChosenWidths,
+    Goal,
+    Target,
+    WidthOptions,
+    choose_widths,
+    fewest_units,
+    target_notes,
+)
 from ..quantization import QuantizedLayer
 from ..records import ChannelGroup, counted, readable_share
 from ..saliency.channels import CHANNEL_ESTIMATORS
@@ -137,17 +145,17 @@ class Prune(Step):
                 f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}."
             )
         removed = {unit for index in proven.accepted for unit in wanted[index]}
-        repairs = chosen_repairs(self.repair, draft.work)
-        whole = copy.deepcopy(draft.module) if repairs else draft.module
-        draft.remembered = cut_and_tell(draft.module, structure, removed, proven.left_alone)
+        repairs = repairs_for(self.repair, draft.work)
+        original = copy.deepcopy(draft.module) if repairs else draft.module
+        draft.remembered = cut_and_remember(draft.module, structure, removed, proven.left_alone)
         after = _weight_count(draft.module)
         importance = self.importance or default_importance(draft.work)
-        draft.notes += _told(structure, wanted, proven, importance, before, after) + scores.notes
+        draft.notes += _notes(structure, wanted, proven, importance, before, after) + scores.notes
         if repairs:
-            lost = lost_layers(whole, draft.module, structure, removed)
-            draft.notes += mend(draft.work, whole, draft.module, lost, repairs)
+            lost = shrunk_layers(original, draft.module, structure, removed)
+            draft.notes += refit_model(draft.work, original, draft.module, lost, repairs)
         if target is not None:
-            draft.notes += told(
+            draft.notes += target_notes(
                 draft.work, draft.module, structure, removed, target, count=draft.threads
             )
 
@@ -188,7 +196,7 @@ class Prune(Step):
         structure: Structure,
         shares: dict[int, float | None],
         scores: list[Scores],
-    ) -> tuple[Wanted, Proven, Aimed | None]:
+    ) -> tuple[Wanted, Proven, ChosenWidths | None]:
         """The units to remove of each group, those that were proven, and the target; others make up
         for what is refused on the way to it.
         """
@@ -213,7 +221,7 @@ class Prune(Step):
         structure: Structure,
         shares: dict[int, float | None],
         scores: list[Scores],
-    ) -> tuple[dict[int, int], Aimed | None]:
+    ) -> tuple[dict[int, int], ChosenWidths | None]:
         """How many units each group keeps that loses some; where only layers are named, the others
         keep theirs.
         """
@@ -227,15 +235,15 @@ class Prune(Step):
         if self.to is not None:
             ((goal, share),) = self.to.items()
             limits = self._limits(draft.module, structure, free, LEAST_KEPT)
-            ways = Ways(
+            ways = WidthOptions(
                 kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to
             )
-            target = aimed(
+            target = choose_widths(
                 draft.work,
                 draft.module,
                 structure,
                 scores,
-                Aim(goal, share),
+                Target(goal, share),
                 ways,
                 count=draft.threads,
             )
@@ -307,7 +315,7 @@ def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     return f"'{group.name}': {group.pinned or 'it is protected'}"
 
 
-def _told(
+def _notes(
     structure: Structure,
     wanted: Wanted,
     proven: Proven,
