@@ -37,7 +37,9 @@ SMALL = {
     "predicted=best)": "predicted=best, runs=3, seconds=0.5)",
     'batch_size(work, "4 GB")': 'batch_size(work, "4 GB", most=4, seconds=0.5)',
     "size_bytes=400_000)": "size_bytes=400_000, seconds=2.0)",
-    "achieved(work, allocation)": "achieved(work, allocation, points=[0], uniform=False, seconds=0.5)",
+    "achieved(work, allocation)": (
+        "achieved(work, allocation, points=[0], uniform=False, seconds=0.5)"
+    ),
     'staircase(work, "layer3.0.conv1")': 'staircase(work, "layer3.0.conv1", seconds=0.5)',
     '{"to": {"parameters": 0.1}}': '{"to": {"parameters": 0.6}}',
     '"epochs": 3': '"epochs": 1',
