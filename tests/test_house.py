@@ -177,7 +177,7 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in sources()
     }
-    for room in FLOOR_OF.keys() - {"kernels"}:
+    for room in FLOOR_OF:
         inside = {name: path for name, path in names.items() if name.split(".")[1:2] == [room]}
         known = {
             name: {one for one, _ in imports_of(path) if one in inside} - {name}
@@ -187,6 +187,13 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
             TopologicalSorter(known).prepare()
         except CycleError as circle:
             pytest.fail(" → ".join(circle.args[1]))
+
+
+def test_the_package_s_top_holds_the_rooms_and_at_most_eight_files():
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert len(files) <= 8, sorted(files)
+    assert rooms | {name.removesuffix(".py") for name in files} - {"py.typed"} == set(FLOOR_OF)
 
 
 def test_the_source_folders_are_no_packages():

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from ..errors import KernelError
 from .kernel import Budget, Kernel
 from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, one_of, type_of
-from .tile_choice import about, cut_by, told
+from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 BLOCK = 64  # queries, and keys, of a block
@@ -167,11 +167,11 @@ def problem(
     lists, how large a head.
     """
     batch, heads, queries, size = query.shape
-    return told(
+    return describe_problem(
         TYPES.get(query.dtype),
-        f"heads={about(batch * heads)}",
-        f"blocks={about(blocks_of(queries))}",
-        f"most={about(kept.shape[-1])}",
+        f"heads={rounded_size(batch * heads)}",
+        f"blocks={rounded_size(blocks_of(queries))}",
+        f"most={rounded_size(kept.shape[-1])}",
         f"size={size}",
         "causal" if is_causal else None,
     )
@@ -197,7 +197,7 @@ def plan(
         raise DeclinedError(f"it takes a scale above 0, not {scale}")
     most = kept.shape[-1]
     said = problem(query, key, value, kept, lengths, is_causal, scale)
-    cut = cut_by(
+    cut = choose_tile(
         "block_sparse_attention",
         TILES,
         tile,

@@ -20,7 +20,7 @@ from ..errors import KernelError
 from .activation import ACTIVATIONS, known
 from .kernel import Budget, Kernel
 from .launch import TYPES, DeclinedError, Launch, aligned, grid_of, one_of, type_of
-from .tile_choice import about, cut_by, told
+from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 SIDES = (3, 5, 7, 9)
@@ -127,9 +127,9 @@ def problem(
     """What decides the tile: about how many images, their size, the reach, and what follows."""
     batch, channels, height, width = x.shape
     side = weight.shape[-1]
-    return told(
+    return describe_problem(
         TYPES.get(x.dtype),
-        f"images={about(batch)}",
+        f"images={rounded_size(batch)}",
         f"channels={channels}",
         f"size={height}x{width}",
         f"side={side}",
@@ -162,7 +162,7 @@ def plan(
     one_of("a stride of", stride, STRIDES)
     if channels % 8:
         raise DeclinedError(f"it takes channels in eights, not {channels}")
-    cut = cut_by(
+    cut = choose_tile(
         "depthwise",
         TILES,
         tile,

@@ -1,9 +1,8 @@
-"""What is handed to a kernel, and who runs it: CuPy on a GPU, an emulator in tests."""
+"""The launch of a kernel: its entry, grid, block, shared memory and arguments, and what is declined."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,32 +40,6 @@ class Launch:
     def device(self) -> torch.device:
         """Where its tensors are."""
         return next(one.device for one in self.arguments if isinstance(one, Tensor))
-
-
-Runner = Callable[[Launch], None]
-_runners: dict[str, Runner] = {}
-
-
-def runner_of(device: torch.device) -> Runner | None:
-    """Who runs kernels on a device; nobody on a CPU, where torch does the work."""
-    if device.type == "cuda" and "cuda" not in _runners:
-        from .cupy_runner import CupyRunner
-
-        _runners["cuda"] = CupyRunner()
-    return _runners.get(device.type)
-
-
-@contextmanager
-def run_by(runner: Runner, device_type: str) -> Iterator[None]:
-    """Have a runner answer for a type of device while the block lasts."""
-    before = _runners.get(device_type)
-    _runners[device_type] = runner
-    try:
-        yield
-    finally:
-        del _runners[device_type]
-        if before is not None:
-            _runners[device_type] = before
 
 
 def type_of(*tensors: Tensor | None) -> str:

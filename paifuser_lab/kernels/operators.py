@@ -23,11 +23,11 @@ from torch.utils.flop_counter import register_flop_formula
 from ..errors import KernelError
 from ..measure.flops import counter
 from .kernel import Kernel
-from .launch import runner_of
+from .runners import runner_of
 
 NAMESPACE = "paifuser"
 _library = Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]  # operators live as long as their library
-_told: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def register(kernel: Kernel) -> None:
@@ -55,7 +55,7 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
         try:
             runner(kernel.plan(out, *inputs))
         except KernelError as error:
-            _say_once(kernel.name, str(error))
+            _warn_once(kernel.name, str(error))
             return kernel.compose(*inputs)
         return out
 
@@ -109,9 +109,9 @@ def _arithmetic(kernel: Kernel) -> Callable[..., int]:
     return formula
 
 
-def _say_once(name: str, reason: str) -> None:
-    if (name, reason) not in _told:
-        _told.add((name, reason))
+def _warn_once(name: str, reason: str) -> None:
+    if (name, reason) not in _warned:
+        _warned.add((name, reason))
         warnings.warn(
             f"{name} runs in torch, not in its CUDA kernel: {reason.rstrip('.')}.", stacklevel=3
         )

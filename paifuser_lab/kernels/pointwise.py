@@ -26,7 +26,7 @@ from ..errors import KernelError
 from .activation import ACTIVATIONS, known
 from .kernel import Budget, Kernel
 from .launch import TYPES, DeclinedError, Launch, aligned, countable, grid_of, type_of
-from .tile_choice import about, cut_by, told
+from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import REGISTERS, RESERVED_BYTES, SHARED_BYTES, Tile, Tiles
 
 _THREADS = 256
@@ -110,8 +110,8 @@ def problem(
 ) -> str:
     """What decides the tile: about how many rows, how deep and how wide, and what follows."""
     columns, depth = weight.shape
-    rows = f"rows={about(math.prod(x.shape[:-1]))}"
-    return told(
+    rows = f"rows={rounded_size(math.prod(x.shape[:-1]))}"
+    return describe_problem(
         TYPES.get(x.dtype),
         rows,
         f"depth={depth}",
@@ -138,7 +138,7 @@ def plan(
         raise DeclinedError(f"it takes columns in eights, not {depth} in and {columns} out")
     rows = countable(math.prod(x.shape[:-1]))
     default = TILES.default if columns > _NARROW else {**TILES.default, "columns": _NARROW}
-    cut = cut_by(
+    cut = choose_tile(
         "pointwise",
         TILES,
         tile,

@@ -1,19 +1,21 @@
-"""Which tile a launch is cut by: the one that is asked for, else the one measured to be best, else
-the kernel's default.
+"""Which tile a launch uses: the one asked for, else the one measured to be best, else the default.
+
+After the first time a measured tile comes from memory: no file is read and nothing waits for a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 import torch
 
 from ..errors import KernelError
 from .tiles import Tile, Tiles
-from .tuned import tile_for
+from .tuning.store import Measured, measured_on
 
 
-def cut_by(
+def choose_tile(
     kernel: str,
     tiles: Tiles,
     asked: Tile | None,
@@ -23,30 +25,63 @@ def cut_by(
 ) -> Tile:
     """The tile for a problem; one that the source does not take is refused."""
     if asked is None:
-        return tile_for(kernel, problem, device) or default or tiles.default
+        return measured_tile(kernel, tiles, problem, device) or default or tiles.default
     if asked not in tiles:
         raise KernelError(
-            f"{kernel} is not cut by {_said(asked)}; it takes {_said_choices(tiles)}, where they "
-            "go together."
+            f"{kernel} has no tile {_describe(asked)}; it takes {_describe_choices(tiles)}, where "
+            "they go together."
         )
     return asked
 
 
-def about(count: int) -> str:
-    """A size that decides little in itself, as the power of two that holds it: 2^18."""
+def measured_tile(kernel: str, tiles: Tiles, problem: str, device: torch.device) -> Tile | None:
+    """The tile measured to be best for a problem on a device.
+
+    None where nothing was measured, or where the kernel's source no longer takes that tile.
+    """
+    if device.type != "cuda":
+        return None
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _measured_tile(kernel, tiles, problem, _device_name(index))
+
+
+def forget_measured_tiles() -> None:
+    """Read the files again at the next launch, since something was measured."""
+    _measured_tile.cache_clear()
+    _measured_on.cache_clear()
+
+
+@cache
+def _measured_tile(kernel: str, tiles: Tiles, problem: str, device_name: str) -> Tile | None:
+    best = _measured_on(device_name).kernels.get(kernel, {}).get(problem)
+    return best.tile if best is not None and best.tile in tiles else None
+
+
+@cache
+def _measured_on(device_name: str) -> Measured:
+    return measured_on(device_name)
+
+
+@cache
+def _device_name(index: int) -> str:
+    return torch.cuda.get_device_name(index)
+
+
+def rounded_size(count: int) -> str:
+    """A size whose exact value decides little, as the power of two that holds it: 2^18."""
     return f"2^{max(0, count - 1).bit_length()}"
 
 
-def told(*words: str | None) -> str:
-    """A problem in words, those left out that do not apply."""
+def describe_problem(*words: str | None) -> str:
+    """The words that describe a problem, without those that do not apply."""
     return " ".join(word for word in words if word)
 
 
-def _said(tile: Tile) -> str:
-    return ", ".join(f"{name}={number}" for name, number in tile.items()) or "nothing"
+def _describe(tile: Tile) -> str:
+    return ", ".join(f"{name}={number}" for name, number in tile.items()) or "without choices"
 
 
-def _said_choices(tiles: Tiles) -> str:
+def _describe_choices(tiles: Tiles) -> str:
     return ", ".join(f"{name} of {_or(numbers)}" for name, numbers in tiles.choices.items())
 
 

@@ -17,7 +17,7 @@ RESERVED_BYTES = 1 << 10  # of those, for each block
 REGISTERS = 1 << 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared and hashed by identity, so that choices can be cached
 class Tiles:
     """Every tile that a kernel's source takes, and the one to take where nothing was measured."""
 

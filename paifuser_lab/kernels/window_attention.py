@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from ..errors import KernelError
 from .kernel import Budget, Kernel
 from .launch import TYPES, Launch, aligned, countable, grid_of, one_of, type_of
-from .tile_choice import about, cut_by, told
+from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)
@@ -118,9 +118,9 @@ def problem(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scal
     """
     batch, height, width, _, heads, size = qkv.shape
     count = batch * (height // window) * (width // window) * heads
-    return told(
+    return describe_problem(
         TYPES.get(qkv.dtype),
-        f"windows={about(count)}",
+        f"windows={rounded_size(count)}",
         f"window={window}",
         f"size={size}",
         "shifted" if any(shift) else None,
@@ -143,7 +143,7 @@ def plan(
     one_of("a window of", window, WINDOWS)
     one_of("a head of", size, HEADS)
     countable(batch * height * width)
-    cut = cut_by(
+    cut = choose_tile(
         "window_attention", TILES, tile, problem(qkv, bias, window, shift, scale), out.device
     )
     warps = -(-(window**2) // (16 * cut["slabs"]))

@@ -32,7 +32,8 @@ from paifuser_lab.bench.kernels.timing import calls_of, sets_needed, timed_in_tu
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
 from paifuser_lab.kernels import KERNELS, choose_blocks, window_attention
-from paifuser_lab.kernels.launch import Launch, run_by
+from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.records import Ceiling
 from tests.support.kernel_checks import needs_compiler
 

@@ -25,20 +25,21 @@ from paifuser_lab.kernels import (
     convolve_depthwise,
     cupy_runner,
     driver,
-    launch,
     operators,
+    runners,
 )
 from paifuser_lab.kernels.cubins import Cubin
 from paifuser_lab.kernels.cupy_runner import CupyRunner
-from paifuser_lab.kernels.launch import DeclinedError, Launch, run_by
+from paifuser_lab.kernels.launch import DeclinedError, Launch
 from paifuser_lab.kernels.resources import Resources
+from paifuser_lab.kernels.runners import run_by
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
-    monkeypatch.setattr(operators, "_told", set())
+    monkeypatch.setattr(operators, "_warned", set())
 
 
 def refuse(reason):
@@ -85,7 +86,7 @@ def test_an_empty_batch_launches_nothing():
 
 
 def test_on_a_cpu_nobody_runs_kernels_and_nothing_is_said():
-    assert launch.runner_of(torch.device("cpu")) is None
+    assert runners.runner_of(torch.device("cpu")) is None
     made, expected = depthwise()
     assert made.equal(expected)
 

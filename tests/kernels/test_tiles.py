@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paifuser_lab.bench.kernels.cases import cases
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import KERNELS, tile_choice
-from paifuser_lab.kernels.tile_choice import about
+from paifuser_lab.kernels.tile_choice import rounded_size
 from paifuser_lab.kernels.tiles import RESERVED_BYTES, SHARED_BYTES, Tiles
 
 CUT = [kernel for kernel in KERNELS.values() if kernel.tiles.choices]
@@ -71,15 +71,17 @@ def test_a_launch_takes_the_tile_that_was_measured_and_else_the_default(case, mo
     asked = []
     *_, last = case.kernel.tiles
 
-    def measured(name, problem, device):
-        asked.append((name, problem, device))
+    def measured(name, tiles, problem, device):
+        asked.append((name, tiles, problem, device))
         return last
 
     before = planned(case)
     assert before.entry.endswith(f"{case.kernel.tiles.arguments(planned_by_default(case))}>")
-    monkeypatch.setattr(tile_choice, "tile_for", measured)
+    monkeypatch.setattr(tile_choice, "measured_tile", measured)
     assert shape_of(planned(case)) == shape_of(planned(case, tile=last)) != shape_of(before)
-    assert asked == [(case.kernel.name, case.kernel.problem(*case.make(META)), META)]
+    assert asked == [
+        (case.kernel.name, case.kernel.tiles, case.kernel.problem(*case.make(META)), META)
+    ]
 
 
 def shape_of(launch):
@@ -100,12 +102,14 @@ def test_a_tile_that_the_source_does_not_take_is_refused(kernel):
     with pytest.raises(
         KernelError,
         match=(
-            rf"{kernel.name} is not cut by {name}=5, .*; it takes {name} of .* or .*, where they "
+            rf"{kernel.name} has no tile {name}=5, .*; it takes {name} of .* or .*, where they "
             r"go together"
         ),
     ):
         planned(case, tile={**kernel.tiles.default, name: 5})
-    with pytest.raises(KernelError, match=f"{kernel.name} is not cut by nothing; it takes {name}"):
+    with pytest.raises(
+        KernelError, match=f"{kernel.name} has no tile without choices; it takes {name}"
+    ):
         planned(case, tile={})
 
 
@@ -128,5 +132,5 @@ def test_a_problem_is_told_in_a_line(name, problem):
 
 @given(count=st.integers(1, 1 << 40))
 def test_about_is_the_power_of_two_that_holds_a_count(count):
-    power = int(about(count).removeprefix("2^"))
+    power = int(rounded_size(count).removeprefix("2^"))
     assert 2**power >= count and (power == 0 or 2 ** (power - 1) < count)

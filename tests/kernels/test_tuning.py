@@ -22,11 +22,11 @@ from paifuser_lab.bench.kernels.contest import contest, winner
 from paifuser_lab.bench.kernels.tuning import published, ranked_offline, tunable
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
-from paifuser_lab.kernels import KERNELS, tuned
+from paifuser_lab.kernels import tile_choice
 from paifuser_lab.kernels.compile import FLAGS, Program
 from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.tile_choice import forget_measured_tiles, measured_tile
 from paifuser_lab.kernels.tiles import Tiles
-from paifuser_lab.kernels.tuned import tile_for
 from paifuser_lab.kernels.tuning import candidates as looking
 from paifuser_lab.kernels.tuning import store
 from paifuser_lab.kernels.tuning.bound import Bound, bound_of, device_of
@@ -268,25 +268,18 @@ def best(tile, ms=0.5):
 def h200(tmp_path, monkeypatch):
     """An H200 without tiles of its own yet, and the folder of what is shipped."""
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "own"))
-    monkeypatch.setattr(tuned, "_name", lambda index: "NVIDIA H200")
+    monkeypatch.setattr(tile_choice, "_device_name", lambda index: "NVIDIA H200")
     monkeypatch.setattr(store, "asset", lambda name: tmp_path / "shipped" / name.rpartition("/")[2])
-    tuned.forget()
+    forget_measured_tiles()
     yield tmp_path / "shipped"
-    tuned.forget()
+    forget_measured_tiles()
 
 
-@pytest.fixture
-def tiled(monkeypatch):
-    """A kernel that can be cut in four ways."""
-    tiles = Tiles(
-        CHOICES, {"rows": 64, "stages": 2}, lambda tile: tile != {"rows": 128, "stages": 3}
-    )
-    monkeypatch.setitem(KERNELS, "made", SimpleNamespace(name="made", tiles=tiles))
+TILES = Tiles(CHOICES, {"rows": 64, "stages": 2}, lambda tile: tile != {"rows": 128, "stages": 3})
 
 
-@pytest.mark.usefixtures("tiled")
 def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h200):
-    assert tile_for("made", "small", GPU) is None
+    assert measured_tile("made", TILES, "small", GPU) is None
     h200.mkdir()
     shipped = {
         "made": {
@@ -297,29 +290,36 @@ def test_a_measured_tile_is_found_again_and_the_users_goes_before_the_shipped(h2
     (h200 / "nvidia-h200.json").write_text(
         store.Measured(device="NVIDIA H200", kernels=shipped).model_dump_json()
     )
-    tuned.forget()
-    assert tile_for("made", "small", GPU) == {"rows": 64, "stages": 3}
+    forget_measured_tiles()
+    assert measured_tile("made", TILES, "small", GPU) == {"rows": 64, "stages": 3}
     keep("NVIDIA H200", "made", "small", best({"rows": 128, "stages": 2}))
-    assert tile_for("made", "small", GPU) == {"rows": 64, "stages": 3}, "it is looked up once"
-    tuned.forget()
-    assert tile_for("made", "small", GPU) == {"rows": 128, "stages": 2}
-    assert tile_for("made", "large", GPU) == {"rows": 128, "stages": 2}, (
+    assert measured_tile("made", TILES, "small", GPU) == {"rows": 64, "stages": 3}, (
+        "it is looked up once"
+    )
+    forget_measured_tiles()
+    assert measured_tile("made", TILES, "small", GPU) == {"rows": 128, "stages": 2}
+    assert measured_tile("made", TILES, "large", GPU) == {"rows": 128, "stages": 2}, (
         "the rest of what is shipped stays"
     )
-    assert tile_for("made", "small", torch.device("cpu")) is None
+    assert measured_tile("made", TILES, "small", torch.device("cpu")) is None
     assert set(measured_on("NVIDIA H200").kernels["made"]) == {"small", "large"}
     assert measured_on("NVIDIA A100").kernels == {}
 
 
-@pytest.mark.usefixtures("tiled", "h200")
+@pytest.mark.usefixtures("h200")
 def test_no_file_is_read_after_the_first_look(monkeypatch):
     keep("NVIDIA H200", "made", "small", best({"rows": 128, "stages": 2}))
-    assert tile_for("made", "small", GPU)
-    monkeypatch.setattr(tuned, "measured_on", lambda device: pytest.fail("files were read again"))
-    assert tile_for("made", "small", GPU) and tile_for("made", "never measured", GPU) is None
+    assert measured_tile("made", TILES, "small", GPU)
+    monkeypatch.setattr(
+        tile_choice, "measured_on", lambda device: pytest.fail("files were read again")
+    )
+    assert (
+        measured_tile("made", TILES, "small", GPU)
+        and measured_tile("made", TILES, "never measured", GPU) is None
+    )
 
 
-@pytest.mark.usefixtures("tiled", "h200")
+@pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
     "tile",
     [
@@ -331,11 +331,11 @@ def test_no_file_is_read_after_the_first_look(monkeypatch):
 )
 def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
     keep("NVIDIA H200", "made", "small", best(tile))
-    tuned.forget()
-    assert tile_for("made", "small", GPU) is None
+    forget_measured_tiles()
+    assert measured_tile("made", TILES, "small", GPU) is None
 
 
-@pytest.mark.usefixtures("tiled", "h200")
+@pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -363,11 +363,11 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.warns(UserWarning, match=said) as warned:
-        assert tile_for("made", "small", GPU) is None
+        assert measured_tile("made", TILES, "small", GPU) is None
     assert len(warned) == 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert tile_for("made", "large", GPU) is None
+        assert measured_tile("made", TILES, "large", GPU) is None
 
 
 # on a device

@@ -13,7 +13,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
-from paifuser_lab.kernels.launch import run_by
+from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.quantization import Int8Layer, Int8Tensor, Outlet, factory, quantized_layer
 from paifuser_lab.quantization.layers import on_gpu
 from tests.support.cuda_on_cpu.emulator import source_of

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels.kernel import Kernel
-from paifuser_lab.kernels.launch import Launch, run_by
+from paifuser_lab.kernels.launch import Launch
+from paifuser_lab.kernels.runners import run_by
 from paifuser_lab.kernels.tiles import Tile
 from paifuser_lab.measure.flops import counter
 from tests.support.cuda_on_cpu.emulator import EmulationError, Emulator, compiler, source_of

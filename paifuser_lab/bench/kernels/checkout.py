@@ -13,7 +13,8 @@ from typing import Any
 
 from ..._assets import PACKAGE
 from ...errors import MeasureError
-from ...kernels.launch import Launch, Runner
+from ...kernels.launch import Launch
+from ...kernels.runners import Runner
 
 TESTS = PACKAGE.parent / "tests"
 

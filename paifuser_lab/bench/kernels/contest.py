@@ -11,7 +11,7 @@ from functools import partial
 from torch import Tensor
 
 from ...errors import KernelError
-from ...kernels.launch import Runner
+from ...kernels.runners import Runner
 from ...kernels.tiles import Tile
 from ...kernels.tuning.candidates import Prospects
 from ...kernels.tuning.final_rounds import finals

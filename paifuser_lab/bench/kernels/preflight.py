@@ -13,7 +13,7 @@ from ...errors import PaifuserError, first_line
 from ...kernels import KERNELS
 from ...kernels.compile import FLAGS, Program, headers_of
 from ...kernels.cupy_runner import CupyRunner
-from ...kernels.launch import Runner
+from ...kernels.runners import Runner
 from .checkout import emulator, probe_source, probes
 from .record import KernelProbe
 

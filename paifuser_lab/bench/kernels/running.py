@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...errors import MeasureError, PaifuserError, first_line
-from ...kernels.launch import Runner, runner_of
 from ...kernels.nvrtc import nvrtc
+from ...kernels.runners import Runner, runner_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
 from ...machine.host import host_facts
 from ...progress import progress

@@ -13,9 +13,9 @@ import torch
 
 from ...errors import KernelError, MeasureError
 from ...kernels.compile import LEAST, architecture_of
-from ...kernels.launch import runner_of
 from ...kernels.nvrtc import nvrtc
-from ...kernels.tuned import forget
+from ...kernels.runners import runner_of
+from ...kernels.tile_choice import forget_measured_tiles
 from ...kernels.tuning.bound import Device, device_of
 from ...kernels.tuning.candidates import Prospects, prospects
 from ...kernels.tuning.record import Winner
@@ -98,7 +98,7 @@ def tune(case: Case, *, budget: int, seconds: float) -> Winner:
     )
     torch.cuda.empty_cache()
     keep(properties.name, case.kernel.name, case.kernel.problem(*inputs), best)
-    forget()
+    forget_measured_tiles()
     return found
 
 
