@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...formats import Quantized, Range, quantize
+from .. import arithmetic  # noqa: F401 (registers the operators with torch's FLOP counter)
 from ..conversion import through_steps, to_steps
 from . import int_mm, on_gpu, saturation
 from .layer import QuantizedLayer, packed_zero_points
