@@ -252,6 +252,11 @@ def test_the_readme_is_read_in_five_minutes() -> None:
     assert TEXTS["README.md"].count("\n") <= 150
 
 
+def test_the_glossary_is_short() -> None:
+    glossary = TEXTS["CONTRIBUTING.md"].split("## Glossary\n", 1)[1]
+    assert 20 <= glossary.count("\n") <= 60
+
+
 def test_every_page_of_the_folder_is_linked_from_the_readme() -> None:
     linked = {link.name for link in links_of(ROOT / "README.md")}
     assert {page.name for page in (ROOT / "docs").glob("*.md")} <= linked

@@ -74,6 +74,7 @@ def floors() -> tuple[frozenset[str], ...]:
     raise LookupError("tests/test_house.py has no FLOORS")
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Room → the rooms that its files import."""
     rooms = {room for floor in floors() for room in floor}
@@ -99,6 +100,7 @@ def _names(path: Path, package: tuple[str, ...]) -> Iterator[str]:
             yield from names
 
 
+@cache
 def arrows() -> list[tuple[str, str]]:
     """The imports that are drawn, from the top down."""
     direct = imports()
