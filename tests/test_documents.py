@@ -260,3 +260,8 @@ def test_the_glossary_is_short() -> None:
 def test_every_page_of_the_folder_is_linked_from_the_readme() -> None:
     linked = {link.name for link in links_of(ROOT / "README.md")}
     assert {page.name for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pictures_of_the_readme_load_quickly(theme: str) -> None:
+    assert (ROOT / "docs" / f"workbench-{theme}.png").stat().st_size < 300_000
