@@ -383,7 +383,7 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
 
 def test_outside_a_checkout_the_probes_say_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkout, "TESTS", tmp_path)
+    monkeypatch.setattr(checkout, "SUPPORT", tmp_path)
     checkout.probes.cache_clear()
     (probe,) = probed("cpu")
     assert "in a checkout of this project alone" in probe.failure

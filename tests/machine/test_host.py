@@ -73,7 +73,8 @@ def test_no_threads_at_all_is_refused() -> None:
 def test_thread_choices_are_one_and_all_physical_cores(
     cores: tuple[int, int], choices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paifuser_lab.machine.threads.usable_cores", lambda: cores)
+    # by the function: its module has the name of another function of the room
+    monkeypatch.setitem(thread_choices.__globals__, "usable_cores", lambda: cores)
     assert thread_choices() == choices
 
 

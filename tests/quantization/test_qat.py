@@ -18,6 +18,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.formats import Range, most_steps, quantize, scales_of, with_scales
+from paifuser_lab.model.fold import fold, plan_fold
 from paifuser_lab.quantization import (
     Calibration,
     Int8Layer,
@@ -305,7 +306,7 @@ def test_what_a_model_answers_in_training_is_what_the_live_model_answers_to_the_
         assert torch.equal(trained, answer(work, learners.model))
         assert torch.equal(with_gradients, trained)
     folded = copy.deepcopy(work.model).eval()
-    lab.folding.fold(folded, lab.folding.plan_fold(folded, seen(work, folded)).pairs)
+    fold(folded, plan_fold(folded, seen(work, folded)).pairs)
     agreed = outlets(seen(work, folded), {layer: one.span for layer, one in live.items()})
     assert {layer: one.outlet for layer, one in live.items() if one.outlet.span} == agreed, (
         "neighbours agree on ranges after training"
@@ -366,7 +367,7 @@ def test_a_batch_norm_that_turns_channels_round_or_off_is_folded_too():
     live = learners.layers["stem"].converted()
     assert (live.scales > 0).all()
     folded = copy.deepcopy(work.model).eval()
-    lab.folding.fold(folded, [("stem", "norm")])
+    fold(folded, [("stem", "norm")])
     assert error(live.weight, folded.stem.weight) < 0.01
     assert not live.values[1].any()
 

@@ -16,18 +16,18 @@ from ...errors import MeasureError
 from ...kernels.launch import Launch
 from ...kernels.runners import Runner
 
-TESTS = PACKAGE.parent / "tests"
+SUPPORT = PACKAGE.parent / "tests" / "support"
 
 
 @cache
 def probes() -> ModuleType:
-    """tests/kernel_probes.py: what the words of common.cuh mean."""
+    """tests/support/kernel_probes.py: what the words of common.cuh mean."""
     return _module("kernel_probes.py")
 
 
 @cache
 def emulator() -> ModuleType:
-    """tests/cuda_on_cpu/emulator.py, where g++ is installed."""
+    """tests/support/cuda_on_cpu/emulator.py, where g++ is installed."""
     module = _module("cuda_on_cpu/emulator.py")
     if module.compiler() is None:
         raise MeasureError(
@@ -67,9 +67,9 @@ def _module(name: str) -> ModuleType:
 
 
 def _file(name: str) -> Path:
-    if not (TESTS / name).exists():
+    if not (SUPPORT / name).exists():
         raise MeasureError(
             f"{name} is in a checkout of this project alone, not in an installed package; run the "
             "bench from one."
         )
-    return TESTS / name
+    return SUPPORT / name

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from ...formats import Quantized, Range, quantize
 from ...model.layers import is_transposed_linear
+from .. import arithmetic  # noqa: F401 (registers the operators with torch's FLOP counter)
 from ..conversion import through_steps, to_steps
 from . import int_mm, on_gpu, saturation
 from .layer import QuantizedLayer, packed_zero_points
