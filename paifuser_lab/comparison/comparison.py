@@ -27,6 +27,7 @@ from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..progress import progress
 from ..recipe import Recipe, checked_recipe
 from ..records import Comparison, Measurement, counted
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..variant import Variant, apply
 from ..workload import Workload, running, workload_of
 from .limit import refusal
@@ -259,7 +260,7 @@ def _time(
         candidates = [
             Candidate(one.key, _call(one, work), one.threads, work.device) for one in contenders
         ]
-        try:
+        with keep_when_stopped(lambda: bool(samples)) as ending:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
                 shown.advance(
                     doing=(
@@ -268,13 +269,8 @@ def _time(
                     )
                 )
                 judge(samples)
-                if should_stop is not None and should_stop():
-                    return samples, True
-        except KeyboardInterrupt:
-            if not samples:
-                raise
-            return samples, True
-    return samples, False
+                stop_if_asked(should_stop)
+    return samples, ending.is_stopped
 
 
 def _call(one: _Contender, work: Workload) -> Callable[[], Any]:
@@ -289,10 +285,9 @@ def _row_while_patient(*parts: Any, with_metric: bool) -> tuple[Measurement, boo
     """A row, and whether it was interrupted: what was timed is worth more than the metrics still to
     come.
     """
-    try:
+    with keep_when_stopped():
         return _row_or_failure(*parts, with_metric=with_metric), False
-    except KeyboardInterrupt:
-        return _row_or_failure(*parts, with_metric=False), True
+    return _row_or_failure(*parts, with_metric=False), True
 
 
 def _row_or_failure(

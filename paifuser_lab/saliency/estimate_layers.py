@@ -15,6 +15,7 @@ from ..errors import MeasureError
 from ..machine.host import host_facts
 from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Sensitivity
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import sampled_batches
 from .agreement import JUDGE, chance, with_agreement
@@ -91,23 +92,18 @@ class _Court:
         """Judge after judge; each has its share of the time that is left."""
         end = float("inf") if seconds is None else time.perf_counter() + seconds
 
-        def stop_if_asked() -> None:
-            if should_stop is not None and should_stop():
-                raise KeyboardInterrupt
-
-        try:
+        with keep_when_stopped(self._has_means) as ending:
             for done, name in enumerate(names):
                 self.hearings.append(Hearing.of(JUDGES[name](self.subject), resume))
                 now = time.perf_counter()
                 self.hearings[-1].hear(
-                    now + max(end - now, 0.0) / (len(names) - done), stop_if_asked
+                    now + max(end - now, 0.0) / (len(names) - done),
+                    lambda: stop_if_asked(should_stop),
                 )
-        except KeyboardInterrupt:
-            if not any(
-                tally.count for hearing in self.hearings for tally in hearing.tallies.values()
-            ):
-                raise
-            self.is_interrupted = True
+        self.is_interrupted = ending.is_stopped
+
+    def _has_means(self) -> bool:
+        return any(tally.count for hearing in self.hearings for tally in hearing.tallies.values())
 
     def row(self, name: str, note: str | None, resume: Sensitivity | None) -> LayerSensitivity:
         """What was said of one layer, now and earlier."""

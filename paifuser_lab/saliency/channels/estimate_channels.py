@@ -17,6 +17,7 @@ from ...model.weights import weights_hash
 from ...progress import progress
 from ...pruning.groups.scores import as_importance, default_importance, shown_and_cut
 from ...records import Importance, LayerImportance
+from ...stopping import keep_when_stopped, stop_if_asked
 from ...workload import Derived, Workload, outside_inference, workload_of
 from ...workload.data import SampledBatches, example_inputs, sampled_batches
 from ..perturb import twice_differentiable, with_gradients
@@ -130,21 +131,21 @@ class _Search:
         """Batch after batch; one at least, unless it is interrupted before its end."""
         began = time.perf_counter()
         most = len(self.subject.batches) if self.judge.needs != "nothing" else 1
-        try:
-            with progress(self.judge.name, most) as shown:
-                for index in range(most):
-                    self._take(self.subject.batches[index])
-                    shown.advance()
-                    if should_stop():
-                        raise KeyboardInterrupt
-                    if seconds is not None and time.perf_counter() - began > seconds:
-                        break
-        except KeyboardInterrupt:
-            if not any(one.count for one in self.means.values()):
-                raise
-            self.is_interrupted = True
-        finally:
-            self.seconds = time.perf_counter() - began
+        with (
+            keep_when_stopped(self._has_means) as ending,
+            progress(self.judge.name, most) as shown,
+        ):
+            for index in range(most):
+                self._take(self.subject.batches[index])
+                shown.advance()
+                stop_if_asked(should_stop)
+                if seconds is not None and time.perf_counter() - began > seconds:
+                    break
+        self.is_interrupted = ending.is_stopped
+        self.seconds = time.perf_counter() - began
+
+    def _has_means(self) -> bool:
+        return any(one.count for one in self.means.values())
 
     def record(self, names: list[str]) -> Importance:
         """Everything as one record; a layer without values says why."""
