@@ -10,7 +10,6 @@ import pytest
 import paifuser_lab as lab
 from paifuser_lab.errors import StoppedError
 from paifuser_lab.stopping import keep_when_stopped, stop_if_asked
-from tests.support.models import Small, images
 
 PACKAGE = Path(lab.__file__).parent
 EDGES = {
@@ -43,9 +42,10 @@ def test_work_that_ends_by_itself_was_not_stopped():
 
 
 def test_what_is_asked_to_stop_before_it_has_a_result_says_so():
-    work = lab.Workload(Small(), images())
     with pytest.raises(StoppedError, match="before there was a result"):
-        lab.sensitivity(work, formats=("int8",), methods=("output",), should_stop=lambda: True)
+        stop_if_asked(lambda: True)
+    with pytest.raises(StoppedError, match="was stopped while it counted"):
+        stop_if_asked(lambda: True, "was stopped while it counted.")
 
 
 def test_only_the_edges_of_the_program_name_the_interrupt():
