@@ -311,7 +311,7 @@ def test_what_was_judged_before_a_stop_is_kept(work):
     asked = iter([False, False, True, True])
     cost = lab.attention_cost(work, keeps=(1.0, 0.5, 0.25), should_stop=lambda: next(asked, True))
     assert cost.keeps == (1.0, 0.5) and not cost.latency_ms and "it was stopped" in cost.note
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(StoppedError):
         lab.attention_cost(work, should_stop=lambda: True)
 
 
