@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,7 +21,7 @@ from ..model.replace import replace_layer
 from ..model.weights import weights_hash
 from ..records import counted
 from ..workload import Inputs, Workload, running
-from ..workload.data import first_batches
+from ..workload.data import calibration_batches
 from .calibration import How, calibrate
 from .compensation import Scene, Technique, compensate
 from .conversion import counting
@@ -107,7 +106,8 @@ def place(
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
-    calls = runs(work, model, calibration.batches)
+    data = calibration_batches(work, calibration.batches)
+    calls = runs(model, data or [work.inputs])
     answers = partial(_answers_of, model, calls, calibration) if sums else None
     whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
     scene = Scene(
@@ -115,11 +115,11 @@ def place(
         seen(work, model),
         whole,
         calls,
-        lambda: spans_of(work, model, int8, calibration),
+        lambda: spans_of(work, model, int8, calibration, data),
         answers,
     )
     made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
-    if made_up_for and not _data(work, 1):
+    if made_up_for and not data:
         made_up_for.append(
             "what made up for rounding saw only the example inputs, which it was also judged by; "
             "give the workload data"
@@ -139,7 +139,11 @@ def place(
         if fp8
         else []
     )
-    return [*notes, *made_up_for, *(told(work, model, len(int8), calibration) if int8 else [])]
+    return [
+        *notes,
+        *made_up_for,
+        *(told(work, model, len(int8), calibration, data) if int8 else []),
+    ]
 
 
 def place_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
@@ -168,10 +172,16 @@ _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDiction
 
 
 def spans_of(
-    work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration
+    work: Workload,
+    model: nn.Module,
+    int8: Sequence[str],
+    calibration: Calibration,
+    data: Sequence[Inputs] | None = None,
 ) -> dict[str, Range]:
-    """The ranges of what int8 layers are given."""
-    found = _all_spans(work, model, calibration) if int8 else {}
+    """The ranges of int8 layers' inputs, on data that were read for it, or on those of the
+    workload.
+    """
+    found = _all_spans(work, model, calibration, data) if int8 else {}
     if missing := [layer for layer in int8 if layer not in found]:
         raise StepError(
             f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it "
@@ -180,7 +190,9 @@ def spans_of(
     return {layer: found[layer] for layer in int8}
 
 
-def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
+def _all_spans(
+    work: Workload, model: nn.Module, calibration: Calibration, data: Sequence[Inputs] | None
+) -> dict[str, Range]:
     """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers
     needs them again.
     """
@@ -188,9 +200,10 @@ def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> di
     kept = _kept.setdefault(work, {})
     if key not in kept:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
+        data = calibration_batches(work, calibration.batches) if data is None else data
         with running(model):
             kept[key] = calibrate(
-                model, runs(work, model, calibration.batches), layers, calibration.how
+                model, runs(model, data or [work.inputs]), layers, calibration.how
             )
         while len(kept) > MOST_CALIBRATIONS:
             kept.pop(next(iter(kept)))
@@ -205,30 +218,22 @@ def _answers_of(
         return calibrate(model, calls, layers, calibration.how, of="answer")
 
 
-def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
-    """Calls of the model on its data, or on the example inputs where it has none."""
-    batches = _data(work, count) or [work.inputs]
+def runs(model: nn.Module, batches: Sequence[Inputs]) -> list[Callable[[], Any]]:
+    """Calls of the model on batches."""
     return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
 
 
-def _data(work: Workload, count: int) -> list[Inputs]:
-    """What ranges are found on: the first batches to learn from, or else of those to test with, as
-    the model takes them.
-    """
-    data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
-    return (
-        []
-        if data is None
-        else [inputs for inputs, _ in islice(first_batches(data, work.device, what), count)]
-    )
-
-
-def told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+def told(
+    work: Workload,
+    model: nn.Module,
+    count: int,
+    calibration: Calibration,
+    data: Sequence[Inputs],
+) -> list[str]:
     """How a model with so many layers in int8 runs, and on what their ranges were found."""
     inputs = work.inputs.clone()
     with running(model), counting() as conversions:
         inputs(model)
-    data = _data(work, calibration.batches)
     source = (
         f"{counted(sum(_examples(batch) for batch in data), 'example')}"
         if data

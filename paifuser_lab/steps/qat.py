@@ -28,6 +28,7 @@ from ..quantization.qat import Learners, prepare
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
+from ..workload.data import calibration_batches
 from .step import Draft, matching, parts
 from .training_step import TrainingStep, check_trainable
 
@@ -124,7 +125,8 @@ class Qat(TrainingStep):
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
-            draft.notes += told(draft.work, draft.module, len(int8), calibration)
+            data = calibration_batches(draft.work, calibration.batches)
+            draft.notes += told(draft.work, draft.module, len(int8), calibration, data)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Put the same layers of whole numbers in place."""
