@@ -1,6 +1,4 @@
-"""What every test stands on: a cache of this run alone, silence, and the hand-written models beside
-this file.
-"""
+"""What every test shares: one cache for the run, no progress bars, a seed, restored threads."""
 
 from __future__ import annotations
 
@@ -17,26 +15,30 @@ import paifuser_lab as lab
 from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.session import session
+from tests.support.durations import SECONDS
 from tests.support.models import Small, images
 
 PATIENCE = 120.0
 
-if os.environ.get(
-    "PAIFUSER_REQUIRE"
-    # what decides whether a change lands draws the same examples each time; `make test` goes on
-    # looking
-):
+# CI draws the same examples each time; a run by hand draws new ones.
+if os.environ.get("PAIFUSER_REQUIRE"):
     settings.register_profile("landing", derandomize=True)
     settings.load_profile("landing")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, each in its own order: workers then end together."""
+    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache folder for all tests and all their processes, so that the hardware is measured
-    once; no progress is shown.
+    """One cache folder for all tests and all their processes: the hardware is measured once and a
+    model is trained once. `PAIFUSER_RUN_CACHE` names it where notebooks and browser share it too.
     """
     root = tmp_path_factory.getbasetemp()
-    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "paifuser-cache"
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = Path(os.environ.get("PAIFUSER_RUN_CACHE") or root / "paifuser-cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIFUSER_CACHE", str(folder))
         patch.setenv("PAIFUSER_PROGRESS", "none")

@@ -13,9 +13,11 @@ import pytest
 import yaml
 
 import paifuser_lab
+from tests.support.durations import SECONDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "paifuser_lab"
+TESTS = ROOT / "tests"
 
 # From the top down; a room may import only from floors below its own. Rooms on one floor do not see
 # each other.
@@ -220,3 +222,40 @@ def test_no_notebook_brings_a_widget_s_state():
         for path in (ROOT / "notebooks").glob("*.ipynb")
         if "widgets" in json.loads(path.read_text())["metadata"]
     ]
+
+
+def test_each_folder_of_tests_is_a_room_or_holds_what_crosses_rooms():
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    folders = {path.name for path in TESTS.iterdir() if any(path.glob("[!_]*"))} - {
+        path.name for path in TESTS.iterdir() if path.is_file()
+    }
+    assert folders - rooms == {"browser", "notebooks", "support"}
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)
+def test_no_test_imports_a_test_and_none_edits_the_import_path(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    ]
+    assert not [name for name in imported if re.search(r"(^|\.)test_", name)]
+    # A test of how `sys.path` is treated may read and patch it inside of itself.
+    at_import = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    looked_at = tree.body if path.is_relative_to(TESTS / "support") else at_import
+    assert not [
+        node.lineno
+        for statement in looked_at
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
+    ]
+
+
+def test_the_files_that_are_started_first_exist():
+    assert not [name for name in SECONDS if not (ROOT / name).is_file()]
