@@ -23,8 +23,7 @@ TESTS = ROOT / "tests"
 # each other.
 FLOORS = [
     {"cli"},
-    {"bench"},
-    {"__init__"},
+    {"__init__", "bench"},
     {"widgets"},
     {"session"},
     {"planner"},
@@ -95,6 +94,19 @@ def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
         assert not (is_top and root in OPTIONAL), (
             f"{path.name} imports the optional {root} for everybody"
         )
+
+
+def test_the_floors_are_as_low_as_the_imports_allow():
+    below: dict[str, set[str]] = {room: set() for room in FLOOR_OF}
+    for path in sources():
+        parts = [name.split(".") for name, _ in imports_of(path)]
+        below[room_of(path)] |= {one[1] for one in parts if len(one) > 1 and one[0] == PACKAGE.name}
+    height: dict[str, int] = {}
+    for room in TopologicalSorter(
+        {room: rooms & FLOOR_OF.keys() - {room} for room, rooms in below.items()}
+    ).static_order():
+        height[room] = 1 + max((height[one] for one in below[room] & height.keys()), default=0)
+    assert height == {room: len(FLOORS) - floor for room, floor in FLOOR_OF.items()}
 
 
 def test_steps_never_import_each_other():
