@@ -47,8 +47,8 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 
 @pytest.fixture(autouse=True)
-def same_chance_and_threads() -> Iterator[None]:
-    """Each test draws the same random numbers and leaves torch's threads as it found them."""
+def same_seed_and_threads() -> Iterator[None]:
+    """Each test starts from the same seed and must restore torch's number of threads."""
     torch.manual_seed(0)
     before = torch.get_num_threads()
     yield
@@ -59,7 +59,7 @@ def same_chance_and_threads() -> Iterator[None]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Tiny models only wait for a second thread."""
+    """Tiny models run on one thread: a second one only costs them time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -68,9 +68,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def always_quicker() -> Iterator[list[Any]]:
-    """No wall time is taken: as one everything is twice as fast. The places that were timed are
-    counted.
-    """
+    """No wall time is taken: what is fused is twice as fast. The timings asked for are counted."""
     counted: list[Any] = []
 
     def timed(calls: dict[str, Any], device: torch.device) -> dict[str, float]:
@@ -84,34 +82,32 @@ def always_quicker() -> Iterator[list[Any]]:
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """What it says when attention is timed: milliseconds before and after."""
-    said = {"before": 2.0, "after": 1.0}
-    monkeypatch.setattr(
-        attention_evaluate, "compare_ms", lambda *given: (said["before"], said["after"])
-    )
-    return said
+    """The milliseconds that timing attention gives, before and after the change."""
+    milliseconds = {"before": 2.0, "after": 1.0}
+    monkeypatch.setattr(attention_evaluate, "compare_ms", lambda *_: tuple(milliseconds.values()))
+    return milliseconds
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
-    """A workbench of a small model that has been looked at; `as_it_was` empties it for each
-    test.
-    """
+    """A workbench of a small model, its first queries answered; `as_it_was` resets it for a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("bench"))
         patch.setattr(session, "LOOK_S", 0.05)
-        made = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-        made.wait(PATIENCE)
-        yield made
-        made.close()
+        workbench = lab.Workbench(
+            lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1
+        )
+        workbench.wait(PATIENCE)
+        yield workbench
+        workbench.close()
 
 
 @pytest.fixture
 def as_it_was(request: pytest.FixtureRequest) -> None:
-    """The workbench is shared; each test that has it finds it empty."""
+    """The workbench is shared by a file; each test gets it with an empty recipe."""
     if "bench" in request.fixturenames:
-        made = request.getfixturevalue("bench")
-        made.recipe = lab.Recipe([], workload="small")
-        made.sensitivity = made.importance = made.allocation = None
-        made.session.tell(None)
-        made.wait(PATIENCE)
+        workbench = request.getfixturevalue("bench")
+        workbench.recipe = lab.Recipe([], workload="small")
+        workbench.sensitivity = workbench.importance = workbench.allocation = None
+        workbench.session.tell(None)
+        workbench.wait(PATIENCE)
