@@ -90,7 +90,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
-    """A workbench of a small model, its first queries answered; `as_it_was` resets it for a test."""
+    """A workbench of a small model, its first queries answered; `as_it_was` resets it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("bench"))
         patch.setattr(session, "LOOK_S", 0.05)

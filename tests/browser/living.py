@@ -16,7 +16,7 @@ Read = Callable[[], Any]
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
-    """The notebook, run; `read()` runs its last cell, which writes `report.json`."""
+    """The notebook, run; `read()` runs its last cell, which writes `state.json`."""
     server, browser = served
     folder = server.folder / name
     jupyterlab.write_notebook(folder / "live.ipynb", cells)
@@ -25,9 +25,9 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
         assert shown.errors() == []
 
         def read() -> Any:
-            (folder / "report.json").unlink()
+            (folder / "state.json").unlink()
             shown.run_cell(len(cells) - 1, timeout_s=120)
-            return json.loads((folder / "report.json").read_text())
+            return json.loads((folder / "state.json").read_text())
 
         yield shown, read
         assert shown.errors() == [] and shown.strangers == []

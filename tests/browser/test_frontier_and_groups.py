@@ -21,18 +21,24 @@ from torch import nn
 
 looks.KINDS["allocation"] = replace(looks.KINDS["allocation"], seconds=6.0)
 torch.manual_seed(0)
-body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
+body = nn.Sequential(
+    nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()
+)
 model = nn.Sequential()
 model.add_module("NASTY", body)
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
 batches = [(torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,))) for _ in range(2)]
-work = lab.Workload(model.eval(), torch.randn(4, 3, 16, 16), name="net", loss=nn.functional.cross_entropy, train=batches, test=batches)
+loss = nn.functional.cross_entropy
+work = lab.Workload(
+    model.eval(), torch.randn(4, 3, 16, 16), name="net", loss=loss, train=batches, test=batches
+)
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe), "error": state.error, "selected": bench.selected}
+report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe)}
+report |= {"error": state.error, "selected": bench.selected}
 if state.allocation is not None:
     report["points"] = [point.name for point in state.allocation.everything]
     report["formats"] = [point.recipe_steps for point in state.allocation.everything]
@@ -41,7 +47,7 @@ if state.variant is not None:
     report["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
 if state.cut_cost is not None:
     report["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
-Path("report.json").write_text(json.dumps(report))
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 

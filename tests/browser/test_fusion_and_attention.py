@@ -29,14 +29,16 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
 
     def forward(self, tokens):
-        query, key, value = (part(tokens).unsqueeze(1) for part in (self.query, self.key, self.value))
+        parts = (self.query, self.key, self.value)
+        query, key, value = (part(tokens).unsqueeze(1) for part in parts)
         return F.scaled_dot_product_attention(query, key, value).squeeze(1)
 
 class Tokens(nn.Module):
     def forward(self, image):
         return image.flatten(2).transpose(1, 2)
 
-body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+body = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(), second, nn.ReLU())
 model = nn.Sequential()
 model.add_module("NASTY", body)
 model.add_module("tail", nn.Sequential(Tokens(), Attention(), nn.Linear(16, 4)))
@@ -46,7 +48,8 @@ bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-report = {"steps": [{step.kind: step.options} for step in bench.recipe], "error": state.error, "selected": bench.selected}
+report = {"steps": [{step.kind: step.options} for step in bench.recipe]}
+report |= {"error": state.error, "selected": bench.selected}
 if state.fusions is not None:
     report["places"] = [one.place for one in state.fusions.fusions]
     report["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
@@ -55,7 +58,7 @@ if state.variant is not None and state.variant.fusions is not None:
 if state.attention_cost is not None:
     report["kind"], report["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
     report["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
-Path("report.json").write_text(json.dumps(report))
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 

@@ -20,7 +20,9 @@ import paifuser_lab as lab
 from torch import nn
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 32, 3), nn.ReLU(), nn.Conv2d(32, 8, 3))
+model = nn.Sequential(
+    nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 32, 3), nn.ReLU(), nn.Conv2d(32, 8, 3)
+)
 for layer in (model[0], model[2]):
     layer.weight.data *= torch.linspace(0.1, 2, len(layer.weight))[:, None, None, None]
 work = lab.Workload(model, torch.randn(1, 3, 16, 16), name="net")
@@ -33,7 +35,7 @@ panel
     """
 report = {"threshold": panel.threshold, "kept": panel.kept, "live": seen, "served": panel.served}
 report["expected"] = found.kept(threshold=panel.threshold)
-Path("report.json").write_text(json.dumps(report))
+Path("state.json").write_text(json.dumps(report))
 """.strip(),
 ]
 
@@ -57,7 +59,7 @@ def opened(tmp_path_factory):
             """
             for _ in range(20):
                 shown.run_cell(1, timeout_s=60)
-                report = json.loads((notebooks / "report.json").read_text())
+                report = json.loads((notebooks / "state.json").read_text())
                 if report["served"] >= served:
                     return report
             raise AssertionError(

@@ -25,18 +25,21 @@ import paifuser_lab as lab
 from torch import nn
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2)))
+tail = nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2))
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), tail)
 model.add_module("NASTY", nn.Conv2d(16, 4, 1))
-bench = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 64, 64), name="net"), rounds=2, seconds=0.2)
+work = lab.Workload(model, torch.randn(1, 3, 64, 64), name="net")
+bench = lab.Workbench(work, rounds=2, seconds=0.2)
 before = lab.apply(bench.session.work, lab.Recipe([])).weights_hash
 bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(60)
-report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected, "error": state.error,
-        "rows": len(bench.comparison.rows), "is_original": bench.variant.weights_hash == before, "text": bench.recipe.to_text()}
+report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
+report |= {"error": state.error, "rows": len(bench.comparison.rows), "text": bench.recipe.to_text()}
+report["is_original"] = bench.variant.weights_hash == before
 from pathlib import Path
-Path("report.json").write_text(json.dumps(report))
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
@@ -57,9 +60,9 @@ def opened(tmp_path, *, dark=False):
         shown.run_all(timeout_s=120)
 
         def read():
-            (folder / "report.json").unlink(missing_ok=True)
+            (folder / "state.json").unlink(missing_ok=True)
             shown.run_all_from(1, timeout_s=120)
-            return json.loads((folder / "report.json").read_text())
+            return json.loads((folder / "state.json").read_text())
 
         panel = shown.page.locator(".pf-panel").first
         panel.get_by_role("row").nth(3).wait_for(timeout=60_000)

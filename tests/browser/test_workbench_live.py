@@ -17,7 +17,7 @@ import paifuser_lab as lab
 from torch import nn
 
 def write_report(**report):
-    Path("report.json").write_text(json.dumps(report))
+    Path("state.json").write_text(json.dumps(report))
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
@@ -25,7 +25,8 @@ work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
 BENCH = "bench = lab.Workbench(work, rounds=1, seconds=0.1)\nbench.wait(60)\nbench"
 READ_BENCH = (
-    "bench.wait(60)\nwrite_report(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
+    "bench.wait(60)\n"
+    "write_report(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
 )
 PROFILE = (
     "profile = lab.profile(work, runs=2, seconds=0.1, threads=1)\npanel = lab.show(profile)\ndots "
