@@ -9,7 +9,7 @@ SECONDS = {
     "tests/converter/test_quantized_export.py": 70,
     "tests/engines/test_engines.py": 70,
     "tests/quantization/test_qat.py": 70,
-    "tests/test_readme.py": 60,
+    "tests/test_documents.py": 60,
     "tests/pruning/test_blocks.py": 60,
     "tests/kernels/test_window_attention.py": 50,
     "tests/kernels/test_block_sparse_attention.py": 50,
