@@ -65,7 +65,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def cannot_write(what: str, error: OSError) -> FileError:
-    """The sentence for something that could not be written, with what helps against it."""
+    """The message for something that could not be written, with a remedy."""
     reason = error.strerror or first_line(error)
     remedy = (
         "free some space there or choose another folder"

@@ -214,6 +214,30 @@ def test_the_package_s_top_holds_the_rooms_and_at_most_eight_files():
     assert rooms | {name.removesuffix(".py") for name in files} - {"py.typed"} == set(FLOOR_OF)
 
 
+TABLES_OF_CONTENTS = (
+    "records",
+    "profiler",
+    "profiler/checks",
+    "figures",
+    "machine",
+    "comparison",
+    "bench",
+    "bench/kernels",
+    "bench/prune_zoo",
+    "bench/recipes",
+)
+
+
+@pytest.mark.parametrize("room", TABLES_OF_CONTENTS)
+def test_a_package_s_docstring_names_each_of_its_modules(room):
+    folder = PACKAGE / room
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"^(\w+) {2,}\S", docstring, re.MULTILINE))
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert named == modules | packages
+
+
 def test_the_source_folders_are_no_packages():
     assert not [
         path

@@ -45,7 +45,7 @@ Name = Annotated[
 
 
 def main() -> None:
-    """The command's entry: what we raise on purpose is one sentence, not a traceback."""
+    """The command's entry point; errors of this package print their message, not a traceback."""
     try:
         app()
     except PaifuserError as error:

@@ -114,7 +114,7 @@ GATHERS = ("embedding", "index", "index_select", "gather", "take", "_embedding_b
 
 
 def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
-    """One operation for each element of each window; an adaptive pool looks at each of its inputs
+    """One operation for each element of each window; an adaptive pool reads each of its inputs
     once.
     """
     kernel = args[1] if len(args) > 1 else None

@@ -88,7 +88,7 @@ def test_a_sensitivity_travels_as_columns_and_buffers():
     data = packed(FOUND)
     assert (
         data["layer"] == ["conv", "head"]
-        and data["title"] == "small: what each layer costs in fewer bits"
+        and data["title"] == "small: what each layer costs in lower precision"
     )
     assert floats(data["predicted"]["bf16"]["value"]) == pytest.approx([-1e-5, 2e-5])
     assert floats(data["predicted"]["int2-weights"]["error"]) == pytest.approx(

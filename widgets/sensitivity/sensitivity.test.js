@@ -28,7 +28,7 @@ import { heatColumn } from "../workbench/sensitivity_column.js";
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
 const packed = {
-  title: "net: what each layer costs in fewer bits",
+  title: "net: what each layer costs in lower precision",
   machine: "a machine",
   unit: "loss",
   method: "quadratic",

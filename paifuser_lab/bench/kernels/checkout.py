@@ -1,5 +1,5 @@
-"""What only a checkout of the project has: the emulator that runs kernels on the CPU, and the probes
-that test it and a GPU alike.
+"""What only a checkout has: the emulator that runs kernels on the CPU, and the probes that test it
+and a GPU alike.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def of_pointwise() -> tuple[Peer, ...]:
 
 
 def of_depthwise_int8() -> tuple[Peer, ...]:
-    """Of a depthwise convolution on whole numbers, for which torch has no operator: fp32 is exact
+    """Peers of an int8 depthwise convolution, for which torch has no operator: fp32 is exact
     for them.
     """
     ours = Peer(
@@ -91,7 +91,7 @@ def of_depthwise_int8() -> tuple[Peer, ...]:
 
 
 def of_pointwise_int8() -> tuple[Peer, ...]:
-    """Of a linear layer on whole numbers: torch's own product, and what follows it compiled."""
+    """Peers of an int8 linear layer: torch's own product, with the rest compiled."""
     ours = Peer(
         "ours in bf16",
         lambda: torch.ops.paifuser.pointwise,
