@@ -115,10 +115,8 @@ def _estimated(
         return ChannelValues({})
     try:
         found = channel_values(work, layers, method, seed, should_stop)
-    except KeyboardInterrupt as stop:
-        if should_stop():
-            raise StoppedError(f"importance '{method}' was stopped before its end.") from stop
-        raise
+    except StoppedError as stop:
+        raise StoppedError(f"importance '{method}' was stopped before its end.") from stop
     except GradientError as error:
         raise StepError(
             f"importance '{method}' has no gradient to go by: {str(error).rstrip('.')}. Choose "
