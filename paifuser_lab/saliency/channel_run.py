@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import StoppedError
 from ..progress import progress
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Workload
@@ -130,11 +131,13 @@ def channel_values(
     seed: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> ChannelValues:
-    """The values that `lab.importance` shows for these layers, without a record of them."""
+    """The values that `lab.importance` shows for these layers, all batches of them or an error."""
     data, notes = batches_for(work, method, None, seed)
     run = ChannelRun.of(work, layers, method, data, seed)
     with twice_differentiable(work.model):
         run.run(None, should_stop)
+    if run.is_interrupted:
+        raise StoppedError(f"importance '{method}' was stopped before its end.")
     values = {name: mean.values for name, mean in run.means.items() if mean.count}
     return ChannelValues(values, run.estimator.notes, notes)
 

@@ -104,9 +104,9 @@ class _Run:
 
     def _has_means(self) -> bool:
         return any(
-            running_mean.count
+            mean.count
             for estimation in self.estimations
-            for running_mean in estimation.running_means.values()
+            for mean in estimation.running_means.values()
         )
 
     def row(self, name: str, note: str | None, resume: Sensitivity | None) -> LayerSensitivity:

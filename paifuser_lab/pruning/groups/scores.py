@@ -17,7 +17,7 @@ import numpy
 from numpy.typing import NDArray
 from torch import nn
 
-from ...errors import MeasureError, StepError, StoppedError
+from ...errors import MeasureError, StepError
 from ...model.layers import TRANSPOSED_CONVOLUTIONS
 from ...records import ChannelGroup, Member
 from ...saliency.channel_run import ChannelValues, channel_values, missing_for
@@ -115,8 +115,6 @@ def _estimated(
         return ChannelValues({})
     try:
         found = channel_values(work, layers, method, seed, should_stop)
-    except StoppedError as stop:
-        raise StoppedError(f"importance '{method}' was stopped before its end.") from stop
     except GradientError as error:
         raise StepError(
             f"importance '{method}' has no gradient to go by: {str(error).rstrip('.')}. Choose "
