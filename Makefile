@@ -35,7 +35,8 @@ unit: install
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install
 	$(shell $(BIN)/python -c "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parent / 'driver' / 'node')" 2>/dev/null) --test "widgets/**/*.test.js"
-	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets; else echo "no npx: the front end's types are not checked"; fi
+	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets && npx --yes prettier@3.6.2 --print-width 100 --check "widgets/**/*.js"; \
+	else echo "no npx: the front end's types and formatting are not checked"; fi
 
 notebooks: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)

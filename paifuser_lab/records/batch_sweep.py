@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted, readable_bytes
+from .text import counted, html_table, readable_bytes, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +33,7 @@ class BatchSweep(Record):
     plateau.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     threads: int
     memory_limit_bytes: int

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from .record import Record
-from .tables import html_table
-from .text import counted
+from .text import counted, html_table
+from .workload_name import AboutWorkload
 
 
 class Member(Record):
@@ -60,7 +60,7 @@ class ChannelGroup(Record):
 class Coupling(Record):
     """Every group of channels of a model."""
 
-    workload: str
+    workload: AboutWorkload
     groups: tuple[ChannelGroup, ...]
 
     @property

@@ -14,9 +14,9 @@ import paifuser_lab as lab
 from paifuser_lab import saliency
 from paifuser_lab.figures import importance as drawing
 from paifuser_lab.records import Importance, LayerImportance, LayerProfile
-from paifuser_lab.widgets.shown import output_width
-from paifuser_lab.widgets.wire import packed
-from paifuser_lab.widgets.workbench import with_pruning
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.importance import with_pruning
+from paifuser_lab.widgets.tabs.layers import output_width
 
 PATIENCE = 120.0
 pytestmark = pytest.mark.usefixtures("as_it_was")
@@ -232,7 +232,7 @@ def test_stop_ends_it_and_what_was_found_is_kept(bench, monkeypatch):
         bench.session.look_at("importance", seconds=0)
 
 
-def test_both_looks_are_had_one_after_the_other(bench, monkeypatch):
+def test_two_queries_run_one_after_the_other(bench, monkeypatch):
     monkeypatch.setattr(saliency, "importance", lambda work, **options: FOUND)
     monkeypatch.setattr(saliency, "sensitivity", lambda work, **options: None)
     bench.session.look_at("sensitivity", 1)

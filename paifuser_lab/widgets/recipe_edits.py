@@ -1,5 +1,5 @@
-"""Recipes that a click leads to: a number format or a cut for a layer, taken back where it is
-chosen again, and a step that goes.
+"""Edits of a recipe that several clicks lead to: options of a step, a choice for some layers taken
+back, and a step that goes.
 """
 
 from __future__ import annotations
@@ -8,23 +8,6 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from ..recipe import Recipe
-from .importance_panel import pruning
-
-
-def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
-    """The recipe with a number format for one layer; '' takes the choice back."""
-    if name:
-        return recipe.with_step({"precision": {"layers": {layer: name}}})
-    return without_layers(recipe, "precision", {layer}, alone=("default",))
-
-
-def with_pruning(recipe: Recipe, ratios: Mapping[str, float], method: str) -> Recipe:
-    """The recipe with a share of channels to remove from each of some layers; 0 takes the choice
-    back.
-    """
-    wanted = {layer: ratio for layer, ratio in ratios.items() if ratio > 0}
-    recipe = without_layers(recipe, "prune", ratios.keys() - wanted.keys(), alone=("ratio", "to"))
-    return recipe.with_step(pruning(wanted, method)) if wanted else recipe
 
 
 def with_options(recipe: Recipe, kind: str, options: Mapping[str, Any] | None) -> Recipe:

@@ -1,4 +1,4 @@
-"""Fusion in the workbench: which places run as one, and the recipe in which one more or one fewer
+"""What can be fused: which sites run as one operator, and the recipe in which one more or one fewer
 does.
 """
 
@@ -8,13 +8,36 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ..errors import RecipeError
-from ..recipe import Recipe
-from ..records import Fusion, FusionMap
-from ..session.state import State
-from .choices import with_options
+from ...errors import PaifuserError, RecipeError
+from ...recipe import Recipe
+from ...records import Fusion, FusionMap
+from ...session.queries import FUSION
+from ...session.state import State
+from ..recipe_edits import with_options
+from ..section import Bench, Request, Section
+from ..wire import floats, numbered
 
 NUMBERS = ("saved_bytes", "apart_ms", "fused_ms", "error")
+
+
+def packed_fusions(found: FusionMap) -> dict[str, Any]:
+    """The places in their order; their numbers as float32, where NaN is what was not measured."""
+    places = found.fusions
+    return {
+        "title": f"{found.workload}: what runs as one",
+        "machine": found.machine,
+        "whole": found.whole,
+        "notes": list(found.notes),
+        "layers": [list(one.layers) for one in places],
+        "pattern": numbered(one.pattern for one in places),
+        "runs": numbered(one.runs for one in places),
+        "standing": numbered(one.standing for one in places),
+        "reason": numbered(one.reason for one in places),
+        "numbers": {
+            name: floats(getattr(one, name) for one in places)
+            for name in ("apart_ms", "fused_ms", "saved_bytes", "error")
+        },
+    }
 
 
 def fused_by_recipe(state: State) -> FusionMap | None:
@@ -132,3 +155,43 @@ def _with_numbers(did: Fusion, before: Fusion | None) -> Fusion:
         if before is not None and getattr(did, name) is None
     }
     return did.model_copy(update=known)
+
+
+def _fuse(bench: Bench, request: Request) -> None:
+    """Have one site run as one operator, or no longer."""
+    state = bench.session.state
+    shown = map_shown(state.fusions, fused_by_recipe(state))
+    if shown is None:
+        raise PaifuserError("Nothing is known yet of what can be fused; find it first.")
+    is_on = bool(request["is_on"])
+    now = fused_now(state)["on"]
+    bench.recipe = with_place(state.recipe, shown, now, request["place"], is_on=is_on)
+
+
+def _fuse_all(bench: Bench, request: Request) -> None:
+    bench.recipe = with_all(bench.recipe, is_on=bool(request["is_on"]))
+
+
+def _pack(found: FusionMap | None, done: FusionMap | None = None) -> dict[str, Any] | None:
+    shown = map_shown(found, done)
+    return packed_fusions(shown) if shown is not None else None
+
+
+SECTION = Section(
+    "fusion",
+    record=FusionMap,
+    record_name="fusions",
+    pack=_pack,
+    title="Fusion",
+    is_wide=True,
+    is_always_shown=True,
+    sources=lambda state: (state.fusions, fused_by_recipe(state)),
+    state=lambda state, context: {"fused": fused_now(state)},
+    requests={
+        "fusion": lambda bench, request: bench.session.look_at("fusion"),
+        "fuse": _fuse,
+        "fuse_all": _fuse_all,
+    },
+    queries=(FUSION,),
+    layers=lambda record: (layer for one in record.fusions for layer in one.layers),
+)

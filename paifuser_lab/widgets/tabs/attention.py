@@ -1,5 +1,5 @@
-"""Attention to a part of the keys, chosen: the step of a share and of the layers that take part, in
-the workbench and alone.
+"""What sparse attention costs, to choose from: a slider over the shares of the keys, and a tick for
+each layer that takes part.
 """
 
 from __future__ import annotations
@@ -8,13 +8,85 @@ import math
 from collections.abc import Iterable
 from typing import Any, get_args
 
-from ..errors import RecipeError
-from ..recipe import Recipe
-from ..records import AttentionCost, AttentionKind
-from ..steps import Step
-from ..variant import Variant
+import traitlets
+
+from ...errors import RecipeError
+from ...recipe import Recipe
+from ...records import AttentionCost, AttentionKind
+from ...session.queries import ATTENTION
+from ...session.state import State
+from ...steps import Step
+from ...variant import Variant
+from ..panel import Panel
+from ..section import Bench, Context, Request, Section
+from ..wire import exact, floats, integers
 
 DEFAULT = "topk"
+
+
+class AttentionPanel(Panel):
+    """`panel.keep` is the share of the keys that is kept, `panel.layers` those that take part; both
+    can be set.
+
+    `panel.step` is that choice as a step, `panel.recipe` as a recipe.
+    """
+
+    keep = traitlets.Float(
+        help="the share of the keys that is attended to, one of those looked at"
+    ).tag(sync=True)
+    layers: traitlets.List[str] = traitlets.List(help="the layers that take part").tag(sync=True)
+
+    def __init__(self, found: AttentionCost) -> None:
+        self.found = found
+        super().__init__(
+            "attention",
+            found,
+            keep=found.keeps[0],
+            layers=[row.layer for row in found.sparse_layers],
+        )
+
+    @property
+    def step(self) -> dict[str, Any]:
+        """What was chosen, as a step; {} where no layer takes part."""
+        return attention_step(self.found, self.keep, self.layers) if self.layers else {}
+
+    @property
+    def recipe(self) -> Recipe:
+        """What was chosen, ready for `lab.apply`; empty where no layer takes part."""
+        return Recipe([self.step] if self.step else [], workload=self.found.workload)
+
+    @traitlets.validate("keep")
+    def _check_keep(self, proposal: Any) -> float:
+        return checked_keep(self.found, proposal["value"])
+
+    @traitlets.validate("layers")
+    def _check_layers(self, proposal: Any) -> list[str]:
+        return checked_layers(self.found, proposal["value"])
+
+
+def packed_attention(found: AttentionCost) -> dict[str, Any]:
+    """The shares as columns, and the error of each layer at each of them, layer after layer; NaN
+    where it cannot take part.
+    """
+    unknown = (math.nan,) * len(found.keeps)
+    return {
+        **found.model_dump(
+            include={"machine", "kind", "metric", "note", "dense_ms", "dense_value"}, mode="json"
+        ),
+        "title": found.title,
+        "keeps": exact(found.keeps),
+        "errors": exact(found.errors),
+        "latency_ms": exact(found.latency_ms),
+        "values": exact(found.values),
+        "layer": [row.layer for row in found.layers],
+        "heads": integers(row.heads for row in found.layers),
+        "queries": integers(row.queries for row in found.layers),
+        "keys": integers(row.keys for row in found.layers),
+        "is_causal": integers(row.is_causal for row in found.layers),
+        "share": floats(row.share for row in found.layers),
+        "reason": [row.reason for row in found.layers],
+        "layer_errors": exact(error for row in found.layers for error in (row.errors or unknown)),
+    }
 
 
 def attention_step(found: AttentionCost, keep: float, layers: Iterable[str]) -> dict[str, Any]:
@@ -120,3 +192,34 @@ def kind_of(step: Step) -> str:
     saying.
     """
     return str(step.options.get("kind", DEFAULT))
+
+
+def _find(bench: Bench, request: Request) -> None:
+    bench.session.look_at("attention", kind=checked_kind(request["kind"]))
+
+
+def _choose(bench: Bench, request: Request) -> None:
+    bench.recipe = with_attention(bench.recipe, bench.session.state.attention_cost, request)
+
+
+def _state(state: State, context: Context) -> dict[str, Any]:
+    return {
+        "attending": attending_now(state.recipe),
+        "taking_part": taking_part(state.variant, state.recipe),
+    }
+
+
+SECTION = Section(
+    "attention",
+    record=AttentionCost,
+    record_name="attention_cost",
+    pack=packed_attention,
+    panel=AttentionPanel,
+    title="Attention",
+    is_wide=True,
+    is_always_shown=True,
+    state=_state,
+    requests={"attention_cost": _find, "attention": _choose},
+    queries=(ATTENTION,),
+    layers=lambda record: (row.layer for row in record.layers),
+)
