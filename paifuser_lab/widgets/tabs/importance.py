@@ -202,7 +202,8 @@ def cut_shown(state: State) -> dict[str, Any]:
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """How the step prune cuts by the values shown, or by which others; '' where none are shown.
+    """How the step prune cuts by the values that are shown, or by which others; '' where none are
+    shown.
 
     A step in the recipe says by which; without one it is what a drag would choose.
     """
