@@ -9,7 +9,11 @@ BIN := $(VENV)/bin
 DEPENDENCIES := $(VENV)/.dependencies-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
+# Started first, so that two workers end together.
+LONGEST := $(patsubst %,notebooks/%.ipynb,60_attention 40_precision 50_compress 00_tour)
 ARGS ?=
+# Two workers, a file each, in the order of collection: the longest first (tests/support/durations.py).
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map wheel format clean
 
@@ -30,7 +34,7 @@ check: install
 	$(BIN)/pytest tests/test_house.py
 
 unit: install
-	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile -m 'not browser and not gpu' $(ARGS)
+	PAIFUSER_PROGRESS=none OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m 'not browser and not gpu' $(ARGS)
 
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install
@@ -39,10 +43,11 @@ frontend: install
 	else echo "no npx: the front end's types and formatting are not checked"; fi
 
 notebooks: install
-	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)
+	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 OMP_NUM_THREADS=1 $(if $(PAIFUSER_RUN_CACHE),PAIFUSER_CACHE='$(PAIFUSER_RUN_CACHE)') \
+	  $(BIN)/pytest $(PARALLEL) --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(LONGEST) $(filter-out $(LONGEST),$(NOTEBOOKS))
 
 browser: install
-	$(BIN)/pytest -m browser
+	$(BIN)/pytest $(PARALLEL) -m browser
 
 refresh: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 # weights of fewer than eight bits share a scale with so many neighbours, where their number divides
 GROUP = 32
@@ -174,20 +174,3 @@ class Range:
         """Values as they are after they went through the 256 steps."""
         steps = (values / self.scale).round().add(self.zero).clamp(0, 255)
         return (steps - self.zero) * self.scale
-
-
-CHANNEL_OF: dict[type[nn.Module], int] = {
-    nn.Linear: 0, nn.Conv1d: 0, nn.Conv2d: 0, nn.Conv3d: 0,
-    nn.ConvTranspose1d: 1, nn.ConvTranspose2d: 1, nn.ConvTranspose3d: 1, nn.Embedding: 0,
-}  # fmt: skip
-
-
-def channel_of(layer: nn.Module) -> int | None:
-    """Which dimension of a layer's weight is its output channels; None for a layer that has no
-    weight to quantize.
-    """
-    for kind, channel in CHANNEL_OF.items():
-        if isinstance(layer, kind) and type(layer).forward is kind.forward:
-            return channel
-    is_transposed_linear = type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")  # of GPT-2
-    return 1 if is_transposed_linear else None

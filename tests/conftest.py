@@ -1,6 +1,4 @@
-"""What every test stands on: a cache of this run alone, silence, and the hand-written models beside
-this file.
-"""
+"""What every test shares: one cache for the run, no progress bars, a seed, restored threads."""
 
 from __future__ import annotations
 
@@ -17,26 +15,30 @@ import paifuser_lab as lab
 from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.session import session
+from tests.support.durations import SECONDS
 from tests.support.models import Small, images
 
 PATIENCE = 120.0
 
-if os.environ.get(
-    "PAIFUSER_REQUIRE"
-    # what decides whether a change lands draws the same examples each time; `make test` goes on
-    # looking
-):
+# CI draws the same examples each time; a run by hand draws new ones.
+if os.environ.get("PAIFUSER_REQUIRE"):
     settings.register_profile("landing", derandomize=True)
     settings.load_profile("landing")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, each in its own order: workers then end together."""
+    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """One cache folder for all tests and all their processes, so that the hardware is measured
-    once; no progress is shown.
+    """One cache folder for all tests and all their processes: the hardware is measured once and a
+    model is trained once. `PAIFUSER_RUN_CACHE` names it where notebooks and browser share it too.
     """
     root = tmp_path_factory.getbasetemp()
-    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "paifuser-cache"
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    folder = Path(os.environ.get("PAIFUSER_RUN_CACHE") or root / "paifuser-cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIFUSER_CACHE", str(folder))
         patch.setenv("PAIFUSER_PROGRESS", "none")
@@ -45,8 +47,8 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 
 
 @pytest.fixture(autouse=True)
-def same_chance_and_threads() -> Iterator[None]:
-    """Each test draws the same random numbers and leaves torch's threads as it found them."""
+def same_seed_and_threads() -> Iterator[None]:
+    """Each test starts from the same seed and must restore torch's number of threads."""
     torch.manual_seed(0)
     before = torch.get_num_threads()
     yield
@@ -57,7 +59,7 @@ def same_chance_and_threads() -> Iterator[None]:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Tiny models only wait for a second thread."""
+    """Tiny models run on one thread: a second one only costs them time."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -66,9 +68,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def always_quicker() -> Iterator[list[Any]]:
-    """No wall time is taken: as one everything is twice as fast. The places that were timed are
-    counted.
-    """
+    """No wall time is taken: what is fused is twice as fast. The timings asked for are counted."""
     counted: list[Any] = []
 
     def timed(calls: dict[str, Any], device: torch.device) -> dict[str, float]:
@@ -82,34 +82,32 @@ def always_quicker() -> Iterator[list[Any]]:
 
 @pytest.fixture
 def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """What it says when attention is timed: milliseconds before and after."""
-    said = {"before": 2.0, "after": 1.0}
-    monkeypatch.setattr(
-        attention_evaluate, "compare_ms", lambda *given: (said["before"], said["after"])
-    )
-    return said
+    """The milliseconds that timing attention gives, before and after the change."""
+    milliseconds = {"before": 2.0, "after": 1.0}
+    monkeypatch.setattr(attention_evaluate, "compare_ms", lambda *_: tuple(milliseconds.values()))
+    return milliseconds
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
-    """A workbench of a small model that has been looked at; `as_it_was` empties it for each
-    test.
-    """
+    """A workbench of a small model, its first queries answered; `as_it_was` resets it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("bench"))
         patch.setattr(session, "LOOK_S", 0.05)
-        made = lab.Workbench(lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
-        made.wait(PATIENCE)
-        yield made
-        made.close()
+        workbench = lab.Workbench(
+            lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1
+        )
+        workbench.wait(PATIENCE)
+        yield workbench
+        workbench.close()
 
 
 @pytest.fixture
 def as_it_was(request: pytest.FixtureRequest) -> None:
-    """The workbench is shared; each test that has it finds it empty."""
+    """The workbench is shared by a file; each test gets it with an empty recipe."""
     if "bench" in request.fixturenames:
-        made = request.getfixturevalue("bench")
-        made.recipe = lab.Recipe([], workload="small")
-        made.sensitivity = made.importance = made.allocation = None
-        made.session.tell(None)
-        made.wait(PATIENCE)
+        workbench = request.getfixturevalue("bench")
+        workbench.recipe = lab.Recipe([], workload="small")
+        workbench.sensitivity = workbench.importance = workbench.allocation = None
+        workbench.session.tell(None)
+        workbench.wait(PATIENCE)

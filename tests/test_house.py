@@ -13,16 +13,17 @@ import pytest
 import yaml
 
 import paifuser_lab
+from tests.support.durations import SECONDS
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "paifuser_lab"
+TESTS = ROOT / "tests"
 
 # From the top down; a room may import only from floors below its own. Rooms on one floor do not see
 # each other.
 FLOORS = [
     {"cli"},
-    {"bench"},
-    {"__init__"},
+    {"__init__", "bench"},
     {"widgets"},
     {"session"},
     {"planner"},
@@ -32,12 +33,12 @@ FLOORS = [
     {"steps"},
     {"attention", "engines"},
     {"converter", "fusion", "profiler", "pruning"},
-    {"quantization", "saliency"},
-    {"kernels"},
+    {"quantization"},
+    {"kernels", "saliency"},
     {"measure", "training"},
     {"figures", "machine", "workload"},
     {"model", "records"},
-    {"_assets", "_files", "arguments", "zoo"},
+    {"_assets", "_files", "arguments", "stopping", "zoo"},
     {"errors", "formats", "progress"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -93,6 +94,23 @@ def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
         assert not (is_top and root in OPTIONAL), (
             f"{path.name} imports the optional {root} for everybody"
         )
+
+
+def test_the_floors_are_as_low_as_the_imports_allow():
+    below: dict[str, set[str]] = {room: set() for room in FLOOR_OF}
+    for path in sources():
+        parts = [name.split(".") for name, _ in imports_of(path)]
+        below[room_of(path)] |= {one[1] for one in parts if len(one) > 1 and one[0] == PACKAGE.name}
+    height: dict[str, int] = {}
+    for room in TopologicalSorter(
+        {room: rooms & FLOOR_OF.keys() - {room} for room, rooms in below.items()}
+    ).static_order():
+        height[room] = 1 + max((height[one] for one in below[room] & height.keys()), default=0)
+    floors = [
+        {room for room in height if height[room] == level}
+        for level in range(max(height.values()), 0, -1)
+    ]
+    assert floors == FLOORS, "these are the real floors; put them into FLOORS"
 
 
 def test_steps_never_import_each_other():
@@ -244,3 +262,40 @@ def test_no_notebook_brings_a_widget_s_state():
         for path in (ROOT / "notebooks").glob("*.ipynb")
         if "widgets" in json.loads(path.read_text())["metadata"]
     ]
+
+
+def test_each_folder_of_tests_is_a_room_or_holds_what_crosses_rooms():
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    folders = {path.name for path in TESTS.iterdir() if any(path.glob("[!_]*"))} - {
+        path.name for path in TESTS.iterdir() if path.is_file()
+    }
+    assert folders - rooms == {"browser", "notebooks", "support"}
+
+
+@pytest.mark.parametrize("path", sorted(TESTS.rglob("*.py")), ids=lambda path: path.stem)
+def test_no_test_imports_a_test_and_none_edits_the_import_path(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    ]
+    assert not [name for name in imported if re.search(r"(^|\.)test_", name)]
+    # A test of how `sys.path` is treated may read and patch it inside of itself.
+    at_import = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    looked_at = tree.body if path.is_relative_to(TESTS / "support") else at_import
+    assert not [
+        node.lineno
+        for statement in looked_at
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.path"
+    ]
+
+
+def test_the_files_that_are_started_first_exist():
+    assert not [name for name in SECONDS if not (ROOT / name).is_file()]

@@ -20,6 +20,7 @@ from ..measure import Candidate, Samples, output_error, rounds_in_turn
 from ..model.copying import copied
 from ..progress import Progress, progress
 from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Inputs, Workload, outside_inference, running, workload_of
 from .discover import Attending, find_attention
 from .evaluate import answer, compare_ms, worst_error
@@ -59,15 +60,15 @@ def attention_cost(
     looked = _Looked(
         work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False)
     )
-    with progress("attending to less", 2 * len(shares) + 1) as shown:
-        try:
-            looked.judge(shown)
-            looked.time(shown)
-            looked.score(shown)
-        except KeyboardInterrupt:
-            if not looked.errors:
-                raise
-            looked.notes.append("it was stopped, and holds what there was")
+    with (
+        progress("attending to less", 2 * len(shares) + 1) as shown,
+        keep_when_stopped(lambda: bool(looked.errors)) as ending,
+    ):
+        looked.judge(shown)
+        looked.time(shown)
+        looked.score(shown)
+    if ending.is_stopped:
+        looked.notes.append("it was stopped, and holds what there was")
     return looked.record()
 
 
@@ -258,5 +259,4 @@ class _Looked:
         return inputs(self.model)
 
     def _go_on(self) -> None:
-        if self.should_stop():
-            raise KeyboardInterrupt
+        stop_if_asked(self.should_stop)

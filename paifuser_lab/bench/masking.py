@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ..errors import MeasureError
+from ..model.layers import CONVOLUTIONS, TRANSPOSED_CONVOLUTIONS, is_transposed_linear
 from ..workload import Inputs, running
 
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+PLAIN = (nn.Linear, *CONVOLUTIONS)
 
 
 def masked(original: nn.Module, pruned: nn.Module) -> nn.Module:
@@ -83,8 +83,8 @@ def _makes(model: nn.Module, name: str, dim: int) -> bool:
     module = model.get_submodule(layer)
     if leaf in dict(module.named_buffers(recurse=False)):
         return leaf == "running_mean"
-    if leaf == "weight" and isinstance(module, TRANSPOSED):
+    if leaf == "weight" and isinstance(module, TRANSPOSED_CONVOLUTIONS):
         return dim == 1 or module.groups > 1
-    if leaf == "weight" and (isinstance(module, nn.Embedding) or type(module).__name__ == "Conv1D"):
+    if leaf == "weight" and (isinstance(module, nn.Embedding) or is_transposed_linear(module)):
         return dim == 1
     return dim == 0 or not isinstance(module, PLAIN)

@@ -16,6 +16,7 @@ from ..measure import (
 from ..progress import progress
 from ..recipe import Recipe
 from ..records import Comparison, Measurement
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..variant import Variant
 from ..workload import Workload, running, workload_of
 from .contenders import (
@@ -115,7 +116,7 @@ def _time(
         candidates = [
             Candidate(one.key, _call(one, work), one.threads, work.device) for one in contenders
         ]
-        try:
+        with keep_when_stopped(lambda: bool(samples)) as ending:
             for samples in rounds_in_turn(candidates, rounds=rounds, seconds=seconds):
                 shown.advance(
                     doing=(
@@ -124,13 +125,8 @@ def _time(
                     )
                 )
                 judge(samples)
-                if should_stop is not None and should_stop():
-                    return samples, True
-        except KeyboardInterrupt:
-            if not samples:
-                raise
-            return samples, True
-    return samples, False
+                stop_if_asked(should_stop)
+    return samples, ending.is_stopped
 
 
 def _call(one: Contender, work: Workload) -> Callable[[], Any]:

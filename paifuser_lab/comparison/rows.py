@@ -11,6 +11,7 @@ from ..measure import Samples, flops, output_error, peak_bytes, ratio_of_rounds
 from ..model.watch import not_finite
 from ..model.weights import parameter_count, weights_bytes, weights_hash
 from ..records import Comparison, Measurement
+from ..stopping import keep_when_stopped
 from ..workload import Workload, running
 from .contenders import Contender, faster_of_each, fastest_of, labels
 
@@ -53,10 +54,9 @@ def interruptible_row(*parts: Any, with_metric: bool) -> tuple[Measurement, bool
     """A row, and whether it was interrupted: what was timed is worth more than the metrics still to
     come.
     """
-    try:
+    with keep_when_stopped():
         return _row_or_failure(*parts, with_metric=with_metric), False
-    except KeyboardInterrupt:
-        return _row_or_failure(*parts, with_metric=False), True
+    return _row_or_failure(*parts, with_metric=False), True
 
 
 def _row_or_failure(

@@ -12,6 +12,7 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from ..errors import StepError
+from ..model.layers import has_hooks
 from .activation import NONE, SUMS, activation_of
 from .block_graph import traced
 from .call_form import TENSOR, Form
@@ -169,11 +170,6 @@ class Follower:
     def _between(self, first: fx.Node, last: fx.Node) -> list[fx.Node]:
         nodes = list(self.graph.nodes)
         return nodes[nodes.index(first) + 1 : nodes.index(last)]
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether something is called before or after the module."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def hands_on(module: nn.Module) -> bool:

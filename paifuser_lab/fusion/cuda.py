@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from ..kernels import convolve_depthwise, convolve_pointwise, project
 from ..kernels.activation import ACTIVATIONS
 from ..kernels.depthwise import SIDES, STRIDES
+from ..model.layers import is_pointwise
 from .activation import NONE, Bound
-from .geometry import is_pointwise
 
 HALVES = (torch.bfloat16, torch.float16)
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._prims_common import suggest_memory_format
-
-
-def is_pointwise(layer: nn.Module) -> bool:
-    """Whether it is a convolution of single points."""
-    return (
-        isinstance(layer, nn.Conv2d)
-        and layer.groups == 1
-        and set(layer.kernel_size) == {1}
-        and set(layer.stride) == {1}
-        and set(layer.padding) == {0}
-    )
 
 
 def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
+from ..model.layers import is_pointwise
 from .activation import ACTIVATIONS, NONE, Bound
-from .geometry import is_channels_last, is_pointwise
+from .geometry import is_channels_last
 
 ops = torch.ops.mkl
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from torch import fx, nn
 
 from ..errors import StepError
+from ..model.layers import has_hooks
 from ..quantization import QuantizedLayer
 from .activation import NONE
 from .backends import ways_of
@@ -17,7 +18,7 @@ from .block_graph import traced
 from .blocks import Joined, Rewriting
 from .call_form import Form
 from .call_trace import Sight
-from .consumers import Chain, Follower, hands_on, has_hooks
+from .consumers import Chain, Follower, hands_on
 from .layers import kind_of, obstacle
 from .products import Product, functional_convolutions, place_name, products_of
 from .snapshot import apart_kind

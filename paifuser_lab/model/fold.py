@@ -19,18 +19,15 @@ from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 
 from .graph import Graph, Operation
+from .layers import (
+    BATCH_NORMS,
+    CONVOLUTIONS,
+    TRANSPOSED_CONVOLUTIONS,
+    is_altered,
+)
 from .replace import replace_layer
 
-CONVOLUTIONS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
-FOLDABLE = (*CONVOLUTIONS, nn.Linear)
-NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+FOLDABLE = (*CONVOLUTIONS, *TRANSPOSED_CONVOLUTIONS, nn.Linear)
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def plan_fold(model: nn.Module, graph: Graph) -> FoldPlan:
     kept: dict[str, str] = {}
     users = _names_by_module(model)
     for norm, module in model.named_modules():
-        if not isinstance(module, NORMS):
+        if not isinstance(module, BATCH_NORMS):
             continue
         layer = _layer_before(graph, norm)
         if reason := _obstacle(model, graph, layer, norm, users):
@@ -67,7 +64,7 @@ def fold(model: nn.Module, pairs: Iterable[tuple[str, str]]) -> None:
 def _folded(layer: nn.Module, norm: nn.Module) -> nn.Module:
     if isinstance(layer, nn.Linear):
         return fuse_linear_bn_eval(layer, _with_scale(norm))  # type: ignore[arg-type]
-    if isinstance(layer, nn.modules.conv._ConvTransposeNd):
+    if isinstance(layer, TRANSPOSED_CONVOLUTIONS):
         return _folded_transposed(layer, norm)
     return fuse_conv_bn_eval(layer, norm)  # type: ignore[arg-type,type-var]
 
@@ -128,14 +125,14 @@ def _obstacle(
             "what it reads comes from "
             f"{'the model itself' if not layer else f'{layer!r} ({type(before).__name__})'}"
         )
-    if type(after) not in NORMS:
+    if type(after) not in BATCH_NORMS:
         return f"'{norm}' is a {type(after).__name__}, which may do more than normalise"
     if getattr(after, "running_mean", None) is None:
         return "it keeps no running statistics"
     for name, module in ((layer, before), (norm, after)):
         if graph.entries[name] != 1 or users[id(module)] != 1:
             return f"'{name}' is used more than once"
-        if _has_hooks(module):
+        if is_altered(module):
             return f"'{name}' has hooks or parametrizations"
     if any(_is_shared(graph, tensor) for tensor in _weights_of(graph, layer, norm)):
         return f"weights of '{layer}' or '{norm}' are shared"
@@ -170,12 +167,6 @@ def _weights_of(graph: Graph, *layers: str) -> list[int]:
 
 def _is_shared(graph: Graph, tensor: int) -> bool:
     return len(graph.readers.get(tensor, ())) > 1
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
-    )
 
 
 def _names_by_module(model: nn.Module) -> Counter[int]:

@@ -25,6 +25,7 @@ from ..machine import threads as with_threads
 from ..measure import timed_ms
 from ..progress import Progress, progress
 from ..records import Hardware, Profile
+from ..stopping import keep_when_stopped
 from ..workload import Derived, Workload, running, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
@@ -93,13 +94,13 @@ def profile_in_turn(
         progress("profiling", runs + 3 * len(whole)) as shown,
         torch.random.fork_rng(devices=_devices(whole)),
     ):
-        try:
+        with keep_when_stopped(
+            lambda: bool(whole) and all(one.runs and one.plain_ms for one in whole)
+        ) as ending:
             _time_in_turn(whole, runs, seconds, shown, should_stop)
             for observation in whole:
                 _look_closer(observation, shown, backward=backward)
-        except KeyboardInterrupt:
-            if not whole or not all(one.runs and one.plain_ms for one in whole):
-                raise
+        if ending.is_stopped:
             for observation in whole:
                 observation.is_interrupted = True
     return [finished(one) for one in sights]

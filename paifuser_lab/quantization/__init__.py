@@ -33,7 +33,7 @@ from .layers.saturation import saturates
 from .layers.tensor import Int8Tensor
 from .layers.weights_only import stored_for_onnx
 from .neighbours import outlets
-from .place_layers import Calibration, place, place_weights, reasons_against, seen, sharers
+from .place_layers import Calibration, place, place_weights, reasons_against, seen
 from .remembered import norms_of, place_again, remembered_of
 from .select import nothing_to_round, possible, possible_unseen
 
@@ -62,6 +62,5 @@ __all__ = [
     "remembered_of",
     "saturates",
     "seen",
-    "sharers",
     "stored_for_onnx",
 ]

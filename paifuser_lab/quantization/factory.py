@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..formats import AUTOCAST, FLOATS, Quantized, Range, channel_of, format_of
+from ..formats import AUTOCAST, FLOATS, Quantized, Range, format_of
+from ..model.layers import CONVOLUTIONS, channel_of, is_altered, is_linear, is_pointwise
 from .layers import on_gpu
-from .layers.fp8 import Fp8Linear, device_obstacle, is_pointwise
+from .layers.fp8 import Fp8Linear, device_obstacle
 from .layers.int8 import Int8Convolution, Int8Linear, paddings
 from .layers.layer import QuantizedLayer
 from .layers.weights_only import EmbeddingWeightsOnly, WeightsOnly
-
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def obstacle(layer: nn.Module, name: str) -> str | None:
@@ -28,7 +27,7 @@ def obstacle(layer: nn.Module, name: str) -> str | None:
     weight = layer.weight
     if not isinstance(weight, torch.Tensor) or weight.dtype not in FLOATS.values():
         return f"its weight is {getattr(weight, 'dtype', type(weight).__name__)}"
-    if hasattr(layer, "parametrizations") or layer._forward_hooks or layer._forward_pre_hooks:
+    if is_altered(layer):
         return "it has hooks or parametrizations of its own"
     if not bool(torch.isfinite(weight).all()):
         return "its weight holds a NaN or an infinity"
@@ -44,15 +43,15 @@ def _int8_obstacle(layer: Any) -> str | None:
         if paddings(layer) is None:
             return "it pads otherwise than with equal zeros"
         return on_gpu.obstacle(layer) if device.type == "cuda" else None
-    is_linear = isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D"
-    return None if is_linear else f"there is no {type(layer).__name__} in int8; take int8-weights"
+    return (
+        None
+        if is_linear(layer)
+        else f"there is no {type(layer).__name__} in int8; take int8-weights"
+    )
 
 
 def _fp8_obstacle(layer: Any) -> str | None:
-    is_linear = (
-        isinstance(layer, nn.Linear) or type(layer).__name__ == "Conv1D" or is_pointwise(layer)
-    )
-    if not is_linear:
+    if not (is_linear(layer) or is_pointwise(layer)):
         return (
             "fp8 is for linear layers and for convolutions of single points, and it is a "
             f"{type(layer).__name__}"

@@ -4,7 +4,6 @@ calibrated, neighbours joined.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from ..errors import StepError
 from ..formats import Range
 from ..model.fold import fold, plan_fold
 from ..model.graph import Graph, observe
+from ..model.layers import owners_of_weights
 from ..model.replace import replace_layer
 from ..model.weights import weights_hash
 from ..records import counted
@@ -53,7 +53,7 @@ def reasons_against(
     known not to be called.
     """
     found: dict[str, str] = {}
-    owners = sharers(model)
+    owners = owners_of_weights(model)
     for layer, name in chosen.items():
         module = model.get_submodule(layer)
         reason = obstacle(module, name)
@@ -75,17 +75,6 @@ def reasons_against(
             )
         if reason is not None:
             found[layer] = reason
-    return found
-
-
-def sharers(model: nn.Module) -> dict[int, list[str]]:
-    """The layers that each weight belongs to, by the weight's id; where it is tied, these are
-    several.
-    """
-    found: dict[int, list[str]] = defaultdict(list)
-    for layer, module in model.named_modules():
-        for weight in module.parameters(recurse=False):
-            found[id(weight)].append(layer)
     return found
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..errors import StepError
 from ..formats import Range
-from ..model.fold import NORMS
+from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
 from .factory import obstacle, quantized_layer
 from .layers.int8 import Int8Layer, Outlet
@@ -21,7 +21,7 @@ from .residuals import round_answers, rounded_answers
 
 def norms_of(model: nn.Module) -> set[str]:
     """The batch-norm layers, any of which may be folded when layers are put in place."""
-    return {name for name, layer in model.named_modules() if isinstance(layer, NORMS)}
+    return {name for name, layer in model.named_modules() if isinstance(layer, BATCH_NORMS)}
 
 
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def place_again(model: nn.Module, remembered: dict[str, Any]) -> None:
     """
     modules = dict(model.named_modules())
     for norm in remembered["folded"]:
-        if not isinstance(modules.get(norm), NORMS):
+        if not isinstance(modules.get(norm), BATCH_NORMS):
             raise StepError(
                 f"there is no batch-norm '{norm}', which was folded in the model that was saved"
             )

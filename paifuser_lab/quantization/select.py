@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from torch import nn
 
 from ..errors import StepError
-from ..formats import channel_of
+from ..model.layers import channel_of
 from ..model.watch import describe
 from ..workload import Workload
 from .layers.layer import QuantizedLayer

@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import StoppedError
 from ..progress import progress
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Workload
 from ..workload.data import SampledBatches, example_inputs, sampled_batches
 from .channels import CHANNEL_ESTIMATORS, ChannelEstimator
@@ -91,21 +93,21 @@ class ChannelRun:
         """Batch after batch; one at least, unless it is interrupted before its end."""
         began = time.perf_counter()
         most = len(self.subject.batches) if self.estimator.needs != "nothing" else 1
-        try:
-            with progress(self.estimator.name, most) as shown:
-                for index in range(most):
-                    self._add(self.subject.batches[index])
-                    shown.advance()
-                    if should_stop():
-                        raise KeyboardInterrupt
-                    if seconds is not None and time.perf_counter() - began > seconds:
-                        break
-        except KeyboardInterrupt:
-            if not any(mean.count for mean in self.means.values()):
-                raise
-            self.is_interrupted = True
-        finally:
-            self.seconds = time.perf_counter() - began
+        with (
+            keep_when_stopped(self._has_means) as ending,
+            progress(self.estimator.name, most) as shown,
+        ):
+            for index in range(most):
+                self._add(self.subject.batches[index])
+                shown.advance()
+                stop_if_asked(should_stop)
+                if seconds is not None and time.perf_counter() - began > seconds:
+                    break
+        self.is_interrupted = ending.is_stopped
+        self.seconds = time.perf_counter() - began
+
+    def _has_means(self) -> bool:
+        return any(mean.count for mean in self.means.values())
 
     def _add(self, batch: Batch) -> None:
         for name, values in self.estimator.values(batch).items():
@@ -129,11 +131,13 @@ def channel_values(
     seed: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> ChannelValues:
-    """The values that `lab.importance` shows for these layers, without a record of them."""
+    """The values that `lab.importance` shows for these layers, all batches of them or an error."""
     data, notes = batches_for(work, method, None, seed)
     run = ChannelRun.of(work, layers, method, data, seed)
     with twice_differentiable(work.model):
         run.run(None, should_stop)
+    if run.is_interrupted:
+        raise StoppedError(f"importance '{method}' was stopped before its end.")
     values = {name: mean.values for name, mean in run.means.items() if mean.count}
     return ChannelValues(values, run.estimator.notes, notes)
 

@@ -15,6 +15,7 @@ from ..errors import MeasureError
 from ..machine.host import host_facts
 from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Sensitivity
+from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import sampled_batches
 from .agreement import REFERENCE, chance, with_agreement
@@ -91,25 +92,22 @@ class _Run:
         """Run one estimator after another; each has its share of the time that is left."""
         end = float("inf") if seconds is None else time.perf_counter() + seconds
 
-        def stop_if_asked() -> None:
-            if should_stop is not None and should_stop():
-                raise KeyboardInterrupt
-
-        try:
+        with keep_when_stopped(self._has_means) as ending:
             for done, name in enumerate(names):
                 self.estimations.append(Estimation.of(ESTIMATORS[name](self.subject), resume))
                 now = time.perf_counter()
                 self.estimations[-1].sample(
-                    now + max(end - now, 0.0) / (len(names) - done), stop_if_asked
+                    now + max(end - now, 0.0) / (len(names) - done),
+                    lambda: stop_if_asked(should_stop),
                 )
-        except KeyboardInterrupt:
-            if not any(
-                running_mean.count
-                for estimation in self.estimations
-                for running_mean in estimation.running_means.values()
-            ):
-                raise
-            self.is_interrupted = True
+        self.is_interrupted = ending.is_stopped
+
+    def _has_means(self) -> bool:
+        return any(
+            mean.count
+            for estimation in self.estimations
+            for mean in estimation.running_means.values()
+        )
 
     def row(self, name: str, note: str | None, resume: Sensitivity | None) -> LayerSensitivity:
         """What was said of one layer, now and earlier."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import MeasureError
-from ..formats import channel_of
+from ..model.layers import channel_of
 from ..workload import Workload
 from .subject import Layer
 

@@ -311,9 +311,7 @@ class Session(Working):
                     for one, record in found.items():
                         self._show(one, record)
         except BaseException as raised:
-            is_stopped = (
-                isinstance(raised, KeyboardInterrupt) and version != self._version
-            )  # before it had anything
+            is_stopped = isinstance(raised, StoppedError)  # before it had anything
             error = None if is_stopped else told(raised)
         with self._lock:
             status = self._state.status if self._wanted else "idle"

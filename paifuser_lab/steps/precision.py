@@ -11,6 +11,7 @@ from torch import nn
 
 from ..errors import RecipeError, StepError
 from ..formats import AUTOCAST, FLOATS
+from ..model.layers import owners_of_weights
 from ..quantization import (
     Calibration,
     How,
@@ -25,7 +26,6 @@ from ..quantization import (
     possible,
     possible_unseen,
     remembered_of,
-    sharers,
 )
 from ..quantization.float_formats import convert
 from .step import Draft, Step, matching, parts
@@ -206,7 +206,7 @@ def _check_shared(
     """
     names = {layer: chosen.get(layer, surrounding) for layer, _ in model.named_modules()}
     stored = {layer: original if name in AUTOCAST else name for layer, name in names.items()}
-    for first, *others in sharers(model).values():
+    for first, *others in owners_of_weights(model).values():
         for other in others:
             if stored[other] != stored[first]:
                 raise StepError(

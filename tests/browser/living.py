@@ -1,6 +1,4 @@
-"""A notebook that lives in a browser, and what its last cell tells of the Python side whenever it
-is asked.
-"""
+"""A notebook that runs in a browser, and what its last cell reports of the Python side."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ Read = Callable[[], Any]
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
-    """The notebook, run; `read()` runs its last cell, which writes `told.json`."""
+    """The notebook, run; `read()` runs its last cell, which writes `state.json`."""
     server, browser = served
     folder = server.folder / name
     jupyterlab.write_notebook(folder / "live.ipynb", cells)
@@ -27,9 +25,9 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
         assert shown.errors() == []
 
         def read() -> Any:
-            (folder / "told.json").unlink()
+            (folder / "state.json").unlink()
             shown.run_cell(len(cells) - 1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
+            return json.loads((folder / "state.json").read_text())
 
         yield shown, read
         assert shown.errors() == [] and shown.strangers == []

@@ -21,27 +21,33 @@ from torch import nn
 
 queries.QUERIES["allocation"] = replace(queries.QUERIES["allocation"], seconds=6.0)
 torch.manual_seed(0)
-body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
+body = nn.Sequential(
+    nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU()
+)
 model = nn.Sequential()
 model.add_module("NASTY", body)
 model.add_module("head", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 4)))
 batches = [(torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,))) for _ in range(2)]
-work = lab.Workload(model.eval(), torch.randn(4, 3, 16, 16), name="net", loss=nn.functional.cross_entropy, train=batches, test=batches)
+loss = nn.functional.cross_entropy
+work = lab.Workload(
+    model.eval(), torch.randn(4, 3, 16, 16), name="net", loss=loss, train=batches, test=batches
+)
 bench = lab.Workbench(work, rounds=2, seconds=0.2)
 bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-told = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe), "error": state.error, "selected": bench.selected}
+report = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe)}
+report |= {"error": state.error, "selected": bench.selected}
 if state.allocation is not None:
-    told["points"] = [point.name for point in state.allocation.everything]
-    told["formats"] = [point.recipe_steps for point in state.allocation.everything]
-    told["achieved"] = [point.achieved is not None for point in state.allocation.everything]
+    report["points"] = [point.name for point in state.allocation.everything]
+    report["formats"] = [point.recipe_steps for point in state.allocation.everything]
+    report["achieved"] = [point.achieved is not None for point in state.allocation.everything]
 if state.variant is not None:
-    told["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
+    report["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
 if state.cut_cost is not None:
-    told["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
-Path("told.json").write_text(json.dumps(told))
+    report["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
@@ -52,23 +58,24 @@ def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives
         panel.get_by_label("at most").fill("40")
         panel.get_by_role("button", name="Find the frontier").click()
         panel.get_by_text("planning: a number format").wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and len(told["points"]) > 3 and not any(told["achieved"])
+        report = read()
+        assert report["error"] is None and len(report["points"]) > 3 and not any(report["achieved"])
         dots = panel.get_by_role("listbox", name="choices of number formats")
-        assert dots.get_by_role("option").count() == len(told["points"])
+        assert dots.get_by_role("option").count() == len(report["points"])
         dots.focus()
         shown.page.keyboard.press("Home")
         shown.page.keyboard.press("Enter")
-        panel.get_by_role("heading", name=f"{told['points'][0]} ").wait_for(timeout=10_000)
-        told = read()
-        assert told["error"] is None and told["achieved"][0] and sum(told["achieved"]) == 1
+        panel.get_by_role("heading", name=f"{report['points'][0]} ").wait_for(timeout=10_000)
+        report = read()
+        assert report["error"] is None and report["achieved"][0] and sum(report["achieved"]) == 1
         table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
         table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(
             timeout=10_000
         )
         assert "…" not in table.inner_text()
         assert (
-            told["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+            report["steps"] == 1
+            and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
         )
         keep(shown, "frontier-achieved")
         panel.get_by_role("button", name="Undo").click()
@@ -112,9 +119,9 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
             "prune"
         ).wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and told["steps"] == 1
-        wanted = f"−{100 * (1 - told['parameters'] / told['whole']):.1f}%"
+        report = read()
+        assert report["error"] is None and report["steps"] == 1
+        wanted = f"−{100 * (1 - report['parameters'] / report['whole']):.1f}%"
         cells = table.get_by_role("row", name="parameters").get_by_role("cell")
         assert cells.all_inner_texts() == [wanted, wanted, "0%"], (
             "what was predicted is what was cut"

@@ -29,14 +29,16 @@ class Attention(nn.Module):
         self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
 
     def forward(self, tokens):
-        query, key, value = (part(tokens).unsqueeze(1) for part in (self.query, self.key, self.value))
+        parts = (self.query, self.key, self.value)
+        query, key, value = (part(tokens).unsqueeze(1) for part in parts)
         return F.scaled_dot_product_attention(query, key, value).squeeze(1)
 
 class Tokens(nn.Module):
     def forward(self, image):
         return image.flatten(2).transpose(1, 2)
 
-body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
+body = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(), second, nn.ReLU())
 model = nn.Sequential()
 model.add_module("NASTY", body)
 model.add_module("tail", nn.Sequential(Tokens(), Attention(), nn.Linear(16, 4)))
@@ -46,16 +48,17 @@ bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-told = {"steps": [{step.kind: step.options} for step in bench.recipe], "error": state.error, "selected": bench.selected}
+report = {"steps": [{step.kind: step.options} for step in bench.recipe]}
+report |= {"error": state.error, "selected": bench.selected}
 if state.fusions is not None:
-    told["places"] = [one.place for one in state.fusions.fusions]
-    told["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
+    report["places"] = [one.place for one in state.fusions.fusions]
+    report["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
 if state.variant is not None and state.variant.fusions is not None:
-    told["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
+    report["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
 if state.attention_cost is not None:
-    told["kind"], told["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
-    told["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
-Path("told.json").write_text(json.dumps(told))
+    report["kind"], report["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
+    report["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
@@ -64,21 +67,21 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         panel.get_by_role("tab", name="Fusion").click()
         page = panel.get_by_role("tabpanel", name="Fusion")
         page.get_by_role("button", name="Find what can be fused").click()
-        told = read()
-        assert told["error"] is None and f"{NASTY}.0" in told["switchable"]
+        report = read()
+        assert report["error"] is None and f"{NASTY}.0" in report["switchable"]
         switches = page.get_by_role("switch")
-        assert switches.count() == len(told["places"])
+        assert switches.count() == len(report["places"])
         chips = panel.get_by_label("recipe, in the order in which it is applied")
         page.get_by_role("switch", name=f"fuse {NASTY}.0").click()
         chips.get_by_text("fuse", exact=True).wait_for(timeout=20_000)
-        told = read()
+        report = read()
         assert (
-            told["error"] is None
-            and told["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
-            and told["selected"] == f"{NASTY}.0"
+            report["error"] is None
+            and report["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
+            and report["selected"] == f"{NASTY}.0"
         )
         is_on = page.get_by_role("switch", name=f"fuse {NASTY}.0").get_attribute("aria-checked")
-        assert is_on == str(told["did"][f"{NASTY}.0"] == "fused").lower(), (
+        assert is_on == str(report["did"][f"{NASTY}.0"] == "fused").lower(), (
             "what was done is what is shown"
         )
         keep(shown, "fusion-switched")
@@ -91,17 +94,19 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         shown.page.keyboard.press("Home")
         shown.page.keyboard.press("ArrowDown")
         shown.page.keyboard.press("Enter")
-        place = told["places"][1]
+        place = report["places"][1]
         fused = chips.get_by_text("fuse", exact=True)
-        if place in told["switchable"]:
+        if place in report["switchable"]:
             fused.wait_for(timeout=20_000)
-        told = read()
-        assert told["selected"] == place and [step["fuse"]["layers"] for step in told["steps"]] in (
+        report = read()
+        assert report["selected"] == place and [
+            step["fuse"]["layers"] for step in report["steps"]
+        ] in (
             [],
             [[place]],
         )
         page.get_by_label("filter layers").fill("conv")
-        assert 0 < page.get_by_role("switch").count() <= len(told["places"])
+        assert 0 < page.get_by_role("switch").count() <= len(report["places"])
         page.get_by_label("filter layers").fill("")
         everything = page.get_by_role("button", name="Fuse all that gain")
         if (
@@ -111,9 +116,9 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
             page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(
                 timeout=20_000
             )
-            told = read()
-            assert told["steps"][-1]["fuse"] == {} and told["error"] is None
-        if told["steps"]:
+            report = read()
+            assert report["steps"][-1]["fuse"] == {} and report["error"] is None
+        if report["steps"]:
             page.get_by_role("button", name="Fuse none").click()
             fused.wait_for(state="detached", timeout=20_000)
         assert read()["steps"] == []
@@ -125,14 +130,16 @@ def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becom
         page = panel.get_by_role("tabpanel", name="Attention")
         page.get_by_label("kind of attention").select_option("block")
         page.get_by_role("button", name="Find what attention costs").click()
-        told = read()
-        assert told["error"] is None and told["kind"] == "block" and told["layers"] == ["tail.1"]
+        report = read()
+        assert (
+            report["error"] is None and report["kind"] == "block" and report["layers"] == ["tail.1"]
+        )
         slider = page.get_by_role("slider", name="share of the keys that is kept")
         assert slider.get_attribute("aria-valuetext").startswith("100 % of the keys kept")
         slider.focus()
         shown.page.keyboard.press("ArrowLeft")
         shown.page.keyboard.press("ArrowLeft")
-        share = told["keeps"][2]
+        share = report["keeps"][2]
         assert slider.get_attribute("aria-valuetext").startswith(
             f"{100 * share:g} % of the keys kept"
         )
@@ -148,8 +155,8 @@ def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becom
             .first
         )
         chip.wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and told["steps"] == [
+        report = read()
+        assert report["error"] is None and report["steps"] == [
             {"attention": {"kind": "block", "keep": share}}
         ]
         page.get_by_role("button", name=f"Keeps {100 * share:g} %").wait_for(timeout=10_000)

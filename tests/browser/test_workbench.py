@@ -25,18 +25,21 @@ import paifuser_lab as lab
 from torch import nn
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2)))
+tail = nn.Sequential(nn.Conv2d(16, 16, 3), nn.MaxPool2d(2))
+model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), tail)
 model.add_module("NASTY", nn.Conv2d(16, 4, 1))
-bench = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 64, 64), name="net"), rounds=2, seconds=0.2)
+work = lab.Workload(model, torch.randn(1, 3, 64, 64), name="net")
+bench = lab.Workbench(work, rounds=2, seconds=0.2)
 before = lab.apply(bench.session.work, lab.Recipe([])).weights_hash
 bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(60)
-told = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected, "error": state.error,
-        "rows": len(bench.comparison.rows), "is_original": bench.variant.weights_hash == before, "text": bench.recipe.to_text()}
+report = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected}
+report |= {"error": state.error, "rows": len(bench.comparison.rows), "text": bench.recipe.to_text()}
+report["is_original"] = bench.variant.weights_hash == before
 from pathlib import Path
-Path("told.json").write_text(json.dumps(told))
+Path("state.json").write_text(json.dumps(report))
 """.strip()
 
 
@@ -57,9 +60,9 @@ def opened(tmp_path, *, dark=False):
         shown.run_all(timeout_s=120)
 
         def read():
-            (folder / "told.json").unlink(missing_ok=True)
+            (folder / "state.json").unlink(missing_ok=True)
             shown.run_all_from(1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
+            return json.loads((folder / "state.json").read_text())
 
         panel = shown.page.locator(".pf-panel").first
         panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
@@ -75,17 +78,19 @@ def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
         panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
             "fold batch-norm"
         ).wait_for()
-        told = read()
+        report = read()
         assert (
-            told["recipe"] == ["fold batch-norm"] and told["rows"] >= 2 and not told["is_original"]
+            report["recipe"] == ["fold batch-norm"]
+            and report["rows"] >= 2
+            and not report["is_original"]
         )
         keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
         panel.get_by_role("button", name="Save recipe").click()
         panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
         assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
         panel.get_by_role("button", name="Undo").click()
-        told = read()
-        assert told["recipe"] == [] and told["is_original"]
+        report = read()
+        assert report["recipe"] == [] and report["is_original"]
         panel.get_by_role("button", name="Redo").click()
         assert read()["recipe"] == ["fold batch-norm"]
 
@@ -95,11 +100,11 @@ def test_a_precision_is_chosen_a_row_at_a_time_and_names_are_only_text(tmp_path)
         row = panel.get_by_role("row").filter(has_text=NASTY)
         row.click()
         row.locator("select").select_option("bf16")
-        told = read()
+        report = read()
         assert (
-            told["recipe"] == [f"{NASTY}: bf16"]
-            and told["selected"] == NASTY
-            and told["error"] is None
+            report["recipe"] == [f"{NASTY}: bf16"]
+            and report["selected"] == NASTY
+            and report["error"] is None
         )
         assert shown.page.locator("img[src=x]").count() == 0
 

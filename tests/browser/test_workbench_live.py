@@ -16,8 +16,8 @@ import torch
 import paifuser_lab as lab
 from torch import nn
 
-def tell(**told):
-    Path("told.json").write_text(json.dumps(told))
+def write_report(**report):
+    Path("state.json").write_text(json.dumps(report))
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
@@ -25,13 +25,14 @@ work = lab.Workload(model, torch.randn(1, 3, 32, 32), name="net")
 """.strip()
 BENCH = "bench = lab.Workbench(work, rounds=1, seconds=0.1)\nbench.wait(60)\nbench"
 READ_BENCH = (
-    "bench.wait(60)\ntell(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
+    "bench.wait(60)\n"
+    "write_report(selected=bench.selected, recipe=[step.label for step in bench.recipe])"
 )
 PROFILE = (
     "profile = lab.profile(work, runs=2, seconds=0.1, threads=1)\npanel = lab.show(profile)\ndots "
     "= lab.show(profile.roofline)"
 )
-READ_PANELS = "tell(selected=panel.selected, dots=dots.selected)"
+READ_PANELS = "write_report(selected=panel.selected, dots=dots.selected)"
 
 
 def row(shown, place, panel=0):
@@ -117,9 +118,9 @@ def test_a_click_in_one_view_selects_in_another(served):
         read,
     ):
         row(shown, 4).click()
-        told = shown.page.locator(".pf-roofline [aria-selected=true]")
-        told.wait_for(state="attached", timeout=10_000)
-        assert told.get_attribute("aria-label").startswith("3")
+        report = shown.page.locator(".pf-roofline [aria-selected=true]")
+        report.wait_for(state="attached", timeout=10_000)
+        assert report.get_attribute("aria-label").startswith("3")
         assert read() == {"selected": "3", "dots": "3"}
 
 

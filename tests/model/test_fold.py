@@ -15,8 +15,9 @@ from torch.nn.utils import parametrizations
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.measure import output_error
-from paifuser_lab.model.fold import NORMS, FoldPlan, plan_fold
+from paifuser_lab.model.fold import FoldPlan, plan_fold
 from paifuser_lab.model.graph import observe
+from paifuser_lab.model.layers import BATCH_NORMS
 from paifuser_lab.model.weights import weights_hash
 from tests.support.models import Small, enliven, images
 
@@ -38,7 +39,7 @@ def folded(model: nn.Module, *inputs: Tensor) -> lab.Variant:
         assert output_error(reference, variant.model(*doubled))[0] < EXACT
         assert output_error(reference, work.output())[0] == 0
     assert weights_hash(model) == before and [one.training for one in model.modules()] == flags
-    left = {name for name, one in variant.module.named_modules() if isinstance(one, NORMS)}
+    left = {name for name, one in variant.module.named_modules() if isinstance(one, BATCH_NORMS)}
     told = {note.split("'")[1] for note in variant.notes if " stays: " in note}
     assert left == told, "each batch-norm that is left is named with its reason"
     return variant
@@ -392,11 +393,11 @@ def test_the_plan_names_pairs_and_changes_nothing() -> None:
 @pytest.mark.parametrize("name", ["resnet18-tiny", "mobilenetv2-tiny", "yolo-tiny", "unet-tiny"])
 def test_models_of_the_zoo_lose_every_batch_norm(name: str) -> None:
     work = lab.load(name)
-    norms = sum(isinstance(one, NORMS) for one in work.model.modules())
+    norms = sum(isinstance(one, BATCH_NORMS) for one in work.model.modules())
     variant = lab.apply(work, Recipe(["fold"]))
     assert variant.notes == (f"folded {norms} batch-norm layers",) and norms > 5
     assert (
-        not any(isinstance(one, NORMS) for one in variant.module.modules())
+        not any(isinstance(one, BATCH_NORMS) for one in variant.module.modules())
         and variant.reports[0].relative_error < 1e-5
     )
 

@@ -49,12 +49,14 @@ if given.get("word") == "fail":
     sys.exit("a warning\\nit failed")
 if given.get("word") == "die":
     os._exit(9)
-while given.get("word") == "after" and not os.path.exists(os.path.dirname(out) + "/word=wait.begun"):
+begun = os.path.dirname(out) + "/word=wait.begun"
+while given.get("word") == "after" and not os.path.exists(begun):
     time.sleep(0.05)
 shutil.rmtree(out, ignore_errors=True)
 os.makedirs(out)
 shutil.copy(asked["notebook"], out)
-json.dump({"ratio_seen": given.get("ratio", 0), "threads": int(os.environ["OMP_NUM_THREADS"])}, open(out + "/report.json", "w"))
+found = {"ratio_seen": given.get("ratio", 0), "threads": int(os.environ["OMP_NUM_THREADS"])}
+json.dump(found, open(out + "/report.json", "w"))
 """
 
 

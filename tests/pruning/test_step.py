@@ -249,7 +249,8 @@ def test_a_pattern_that_matches_nothing_names_the_nearest():
 def test_a_layer_that_cannot_lose_a_channel_says_why():
     with pytest.raises(
         StepError,
-        match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these channels",
+        match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these "
+        "channels",
     ):
         pruned(work_of(plain(), images(size=16)), layers={"head": 0.5})
 

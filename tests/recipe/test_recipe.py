@@ -110,7 +110,10 @@ def test_a_recipe_survives_a_file(tmp_path: Path) -> None:
 
 
 def test_the_recipe_of_the_design_reads_as_it_stands_there() -> None:
-    text = 'version: 1\nworkload: resnet18\nsteps:\n  - fold: {}\n  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
+    text = (
+        "version: 1\nworkload: resnet18\nsteps:\n  - fold: {}\n"
+        '  - precision: {default: bf16, layers: {"layer4.*": fp32}}\n'
+    )
     recipe = Recipe.from_text(text)
     assert (
         recipe.label == "fold batch-norm → bf16 · layer4.*: fp32" and recipe.workload == "resnet18"

@@ -36,8 +36,8 @@ class Attended(nn.Module):
         return x + self.attention(given, given, given, **options)[0]
 
 
-def sight():
-    """A vision transformer of as many tokens as 16 × 16 patches and one are."""
+def vision_model():
+    """A vision transformer of 257 tokens: 16 × 16 patches and one for the class."""
     return (
         VisionTransformer(side=64, patch=4, width=32, depth=2, heads=2, classes=5).eval(),
         (torch.randn(2, 3, 64, 64),),
@@ -112,7 +112,7 @@ def right(batch, tokens=200, missing=90):
 
 
 MODELS = {
-    "the zoo's ViT": sight,
+    "the zoo's ViT": vision_model,
     "the zoo's BERT": text,
     "the zoo's BERT, padded": lambda: padded_text(right(2)),
     "the zoo's BERT, padded on the left": lambda: padded_text(right(2).flip(1)),

@@ -97,7 +97,7 @@ def trained(
     source=None, model=None, objective=surprise, kept=None, extra=None, options=None, **hooks
 ):
     model = model or dicey()
-    told = train(
+    result = train(
         model,
         pairs() if source is None else source,
         objective,
@@ -106,7 +106,7 @@ def trained(
         extra=extra,
         **hooks,
     )
-    return model, told
+    return model, result
 
 
 def stopping_after(steps: int):

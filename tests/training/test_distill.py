@@ -576,7 +576,8 @@ def test_a_model_without_stages_is_told_to_name_layers():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
     with pytest.raises(
         StepError,
-        match="auto finds no stage, as no layer answers with channels at several places; name layers",
+        match="auto finds no stage, as no layer answers with channels at several places; "
+        "name layers",
     ):
         distilled(work_of(flat), features="auto")
 

@@ -145,7 +145,8 @@ def test_it_goes_on_to_the_bit_whatever_the_options(options):
 
 KILLED = """
 import time, torch
-from tests.support.training_runs import Kept, trained
+from paifuser_lab.training import Kept
+from tests.support.training_runs import trained
 from paifuser_lab.training import run
 run.SAVE_EVERY_S = 0.0
 torch.set_num_threads(1)

@@ -59,21 +59,21 @@ def test_untrained_weights_are_at_hand_too(trained: tuple[zoo.Parts, list[float]
     assert parts.inputs.shape == (5, 1, 32, 32)
 
 
+# The next three read the run's cache, which is empty at first: who needs a model first trains it,
+# and the notebooks of the same run do not train it again.
 @pytest.mark.slow
-def test_the_full_digits_model_is_right_more_than_97_times_in_100(cache_folder: Path) -> None:
+def test_the_full_digits_model_is_right_more_than_97_times_in_100() -> None:
     assert score(zoo.build("resnet18-digits")) > 0.97
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["segnet-streets", "unet-streets"])
-def test_the_street_models_learn(name: str, cache_folder: Path) -> None:
+def test_the_street_models_learn(name: str) -> None:
     assert score(zoo.build(name)) > 0.6
 
 
 @pytest.mark.slow
-def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained(
-    cache_folder: Path,
-) -> None:
+def test_the_model_of_maps_learns_to_look_far_and_serves_larger_maps_untrained() -> None:
     parts = zoo.build("segvit-maps")
     right = score(parts)
     assert right > 0.85

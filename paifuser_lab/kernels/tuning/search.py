@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ...errors import KernelError, PaifuserError, first_line
 from ...progress import progress
+from ...stopping import keep_when_stopped
 from ..tiles import Tile, Tiles
 from .evolution import promising
 from .model import CostModel, Known
@@ -50,24 +51,22 @@ def search(
     attempts: dict[Cut, Attempt] = {}
     end = time.monotonic() + seconds
     ended_by = ""
-    with progress("tiles", budget) as shown:
-        try:
-            for cut in _proposed(
-                space,
-                attempts,
-                [space.cut(tile) for tile in first if tile in tiles],
-                known,
-                random.Random(seed),
-            ):
-                attempts[cut] = _tried(space.tile(cut), measure)
-                shown.advance(doing=str(attempts[cut]))
-                ended_by = _reason_to_end(list(attempts.values()), budget, time.monotonic() > end)
-                if ended_by:
-                    break
-            else:
-                ended_by = "every tile was tried"
-        except KeyboardInterrupt:
-            ended_by = INTERRUPTED
+    with progress("tiles", budget) as shown, keep_when_stopped() as ending:
+        for cut in _proposed(
+            space,
+            attempts,
+            [space.cut(tile) for tile in first if tile in tiles],
+            known,
+            random.Random(seed),
+        ):
+            attempts[cut] = _tried(space.tile(cut), measure)
+            shown.advance(doing=str(attempts[cut]))
+            ended_by = _reason_to_end(list(attempts.values()), budget, time.monotonic() > end)
+            if ended_by:
+                break
+        else:
+            ended_by = "every tile was tried"
+    ended_by = INTERRUPTED if ending.is_stopped else ended_by
     return Search(attempts=tuple(attempts.values()), ended_by=ended_by)
 
 

@@ -15,8 +15,9 @@ from itertools import islice
 from torch import nn
 
 from ...errors import MeasureError, WorkloadError
-from ...formats import FLOATS, channel_of
+from ...formats import FLOATS
 from ...model.graph import Graph
+from ...model.layers import channel_of
 from ...recipe import Recipe
 from ...records import LatencyTable, Sensitivity
 from ...variant import apply

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import WorkloadError
-from ...formats import FLOATS, channel_of
+from ...formats import FLOATS
 from ...model.fold import plan_fold
 from ...model.graph import Graph
+from ...model.layers import channel_of
 from ...model.watch import describe, watching
 from ...quantization import reasons_against, seen
 from ...workload import Workload, running

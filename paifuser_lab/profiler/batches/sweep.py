@@ -23,6 +23,7 @@ from ...model.weights import weights_bytes
 from ...progress import Progress, progress
 from ...records import BatchRow, BatchSweep, readable_bytes
 from ...records.batch_sweep import readable_rate
+from ...stopping import keep_when_stopped, stop_if_asked
 from ...workload import Workload, running, workload_of
 from . import plan
 from .inputs import example_batch, first_of, repeated
@@ -64,18 +65,15 @@ def batch_size(
     trial = Trial(work, example_batch(work), weights, limit, count, share)
     sweep = _Sweep(trial, most, plateau, seconds, should_stop or (lambda: False))
     sweep.check_weights()
-    try:
-        with (
-            running(work.model),
-            progress("batch sizes", most.bit_length() + 2 * REFINEMENTS + FINAL_ROUNDS) as shown,
-        ):
-            sweep.double(shown)
-            sweep.refine(shown)
-            sweep.take_turns(shown)
-    except KeyboardInterrupt:
-        if not sweep.throughputs:
-            raise
-        sweep.is_interrupted = True
+    with (
+        keep_when_stopped(lambda: bool(sweep.throughputs)) as ending,
+        running(work.model),
+        progress("batch sizes", most.bit_length() + 2 * REFINEMENTS + FINAL_ROUNDS) as shown,
+    ):
+        sweep.double(shown)
+        sweep.refine(shown)
+        sweep.take_turns(shown)
+    sweep.is_interrupted = ending.is_stopped
     return sweep.record()
 
 
@@ -236,9 +234,9 @@ class _Sweep:
                 break
 
     def stop_if_asked(self) -> None:
-        """As if somebody had pressed the keys; not before there is something to keep."""
-        if self.throughputs and self.should_stop():
-            raise KeyboardInterrupt
+        """Not before there is something to keep."""
+        if self.throughputs:
+            stop_if_asked(self.should_stop)
 
     def has_time_for(self, batch: int) -> bool:
         """Whether a batch can be measured before the last rounds have to begin."""

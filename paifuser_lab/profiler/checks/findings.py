@@ -18,6 +18,7 @@ from ...measure import Candidate, Samples, rounds_in_turn
 from ...model.copying import copied
 from ...progress import progress
 from ...records import counted
+from ...stopping import keep_when_stopped
 from ...workload import Workload, running
 from .model_watch import training_layers
 from .subject import Subject
@@ -77,11 +78,10 @@ def _time(found: Findings, work: Workload, seconds: float) -> None:
     candidates = _candidates(found, work)
     with ExitStack() as stack, progress("timing", ROUNDS) as shown:
         stack.enter_context(running(work.model))
-        try:
+        with keep_when_stopped() as ending:
             for found.timed in rounds_in_turn(candidates, rounds=ROUNDS, seconds=seconds):
                 shown.advance()
-        except KeyboardInterrupt:
-            found.is_interrupted = True
+    found.is_interrupted |= ending.is_stopped
 
 
 def _candidates(found: Findings, work: Workload) -> list[Candidate]:
@@ -150,11 +150,12 @@ def _turn(tensor: Tensor) -> Tensor:
 def _evaluate(found: Findings, work: Workload, seconds: float) -> None:
     """Take the metric where there is something to compare it with."""
     baseline, origin = found.subject.baseline_metric, found.subject.origin
-    try:
+    now = None
+    with keep_when_stopped() as ending:
         if baseline is None and origin is not None:
             baseline = origin.evaluate()
         now = None if baseline is None else work.evaluate()
-    except KeyboardInterrupt:
+    if ending.is_stopped:
         found.is_interrupted = True
         return
     if baseline is not None and now is not None:

@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ...errors import MeasureError
 from ...model.watch import watching_outermost
+from ...stopping import keep_when_stopped
 from ...workload import QUIET
 from .gradient_watch import GradientCounts, GradientWatch
 from .model_watch import Denormals, ModelWatch, is_read_along, our_look
@@ -138,15 +139,13 @@ def watch(loop: Callable[[], Any]) -> Seen:
             "A profiler is running already, and torch runs one at a time; call the checklist "
             "outside it."
         )
-    watched, is_interrupted = _Watch(), False
+    watched = _Watch()
     device = "cuda" if torch.cuda.is_available() else None
     with QUIET, profile(use_device=device) as profiled, watched.attached(), record_function(LOOP):
-        try:
+        with keep_when_stopped() as ending:
             loop()
-        except KeyboardInterrupt:
-            is_interrupted = True
         _settle()
-    return watched.seen(trace_of(_events(profiled)), is_interrupted=is_interrupted)
+    return watched.seen(trace_of(_events(profiled)), is_interrupted=ending.is_stopped)
 
 
 def _events(profiled: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from ...errors import FileError, MeasureError
 from ...model.watch import watching
 from ...progress import progress
 from ...records import TraceSummary
+from ...stopping import keep_when_stopped
 from ...workload import Workload, running, workload_of
 from .reading import read_as
 
@@ -97,20 +98,17 @@ def _record(work: Workload, runs: int) -> tuple[profile, bool]:
         _naming(work.model),
         progress(f"Tracing {work.name}", runs) as shown,
         recorder,
+        keep_when_stopped(lambda: finished > 0),
     ):
-        try:
-            for count, one in enumerate(inputs):
-                one(work.model)
-                if count == 0 and work.device.type == "cuda":
-                    torch.cuda.synchronize(
-                        work.device
-                    )  # what the untraced run left to do is not traced
-                recorder.step()
-                finished = count
-                shown.advance(min(count, 1))
-        except KeyboardInterrupt:
-            if finished == 0:
-                raise
+        for count, one in enumerate(inputs):
+            one(work.model)
+            if count == 0 and work.device.type == "cuda":
+                torch.cuda.synchronize(
+                    work.device
+                )  # what the untraced run left to do is not traced
+            recorder.step()
+            finished = count
+            shown.advance(min(count, 1))
     return recorder, finished < runs
 
 

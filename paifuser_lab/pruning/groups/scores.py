@@ -17,11 +17,12 @@ import numpy
 from numpy.typing import NDArray
 from torch import nn
 
-from ...errors import MeasureError, StepError, StoppedError
+from ...errors import MeasureError, StepError
+from ...model.layers import TRANSPOSED_CONVOLUTIONS
 from ...records import ChannelGroup, Member
 from ...saliency.channel_run import ChannelValues, channel_values, missing_for
 from ...saliency.channels import CHANNEL_ESTIMATORS
-from ...saliency.channels.output_channels import TRANSPOSED, output_dimension
+from ...saliency.channels.output_channels import output_dimension
 from ...saliency.curvature import GradientError
 from ...saliency.subject import Layer
 from ...workload import Workload
@@ -114,10 +115,6 @@ def _estimated(
         return ChannelValues({})
     try:
         found = channel_values(work, layers, method, seed, should_stop)
-    except KeyboardInterrupt as stop:
-        if should_stop():
-            raise StoppedError(f"importance '{method}' was stopped before its end.") from stop
-        raise
     except GradientError as error:
         raise StepError(
             f"importance '{method}' has no gradient to go by: {str(error).rstrip('.')}. Choose "
@@ -167,13 +164,17 @@ def _is_output(model: nn.Module, member: Member) -> bool:
 
 
 def _is_depthwise_transposed(module: nn.Module) -> bool:
-    return isinstance(module, TRANSPOSED) and module.groups > 1 and module.weight.shape[1] == 1
+    return (
+        isinstance(module, TRANSPOSED_CONVOLUTIONS)
+        and module.groups > 1
+        and module.weight.shape[1] == 1
+    )
 
 
 def _by_place(layer: Layer, values: Scores) -> Scores:
     """A layer's values by place along its dimension of output channels in the weight."""
     groups = getattr(layer.module, "groups", 1)
-    if not isinstance(layer.module, TRANSPOSED) or groups == 1:
+    if not isinstance(layer.module, TRANSPOSED_CONVOLUTIONS) or groups == 1:
         return values
     if not _is_depthwise_transposed(layer.module):  # each group has the same places
         return numpy.asarray(values.reshape(groups, -1).sum(0))

@@ -13,13 +13,13 @@ import numpy
 import torch
 from torch import Tensor, nn
 
+from ...model.layers import CONVOLUTIONS, is_altered, is_transposed_linear
 from ...model.watch import FAILED, watching
 from ...workload import running
 from ...workload.data import Samples
 from ..groups import Structure
 from ..groups.trace_labels import by_single_operators
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 PLAIN = (nn.Linear, *CONVOLUTIONS)
 FEWEST_ROWS = 4096
 ROWS_A_COLUMN = 8
@@ -48,14 +48,14 @@ class ShrunkLayer:
     def matrix(self) -> Tensor:
         """The weights as (groups, outputs of a group, inputs of a group)."""
         weight: Tensor = self.layer.weight.detach().double()
-        weight = weight.t() if _is_turned(self.layer) else weight.flatten(1)
+        weight = weight.t() if is_transposed_linear(self.layer) else weight.flatten(1)
         return weight.reshape(self.groups, -1, weight.shape[1])
 
     def write(self, matrix: Tensor, bias: Tensor) -> None:
         """Other weights, and a bias where it has one."""
         weight: Tensor = self.layer.weight
         rows = matrix.flatten(0, 1)
-        weight.copy_(rows.t() if _is_turned(self.layer) else rows.reshape(weight.shape))
+        weight.copy_(rows.t() if is_transposed_linear(self.layer) else rows.reshape(weight.shape))
         if self.layer.bias is not None:
             self.layer.bias.copy_(bias.flatten())
 
@@ -87,7 +87,7 @@ def shrunk_layers(
     }
     found: dict[str, ShrunkLayer] = {}
     for name, one in products(model).items():
-        inputs, outputs = (0, 1) if _is_turned(one.layer) else (1, 0)
+        inputs, outputs = (0, 1) if is_transposed_linear(one.layer) else (1, 0)
         if (
             one.layer.weight.shape[inputs]
             < before.get_submodule(name).get_parameter("weight").shape[inputs]
@@ -142,22 +142,14 @@ def _is_product(layer: nn.Module) -> bool:
     """Whether its answer is its weights times what it is given, and nothing else happens at its
     call.
     """
-    has_own_ways = bool(
-        layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "parametrizations")
-    )
     is_plain = isinstance(layer, PLAIN) and type(layer).forward in [kind.forward for kind in PLAIN]
     weight = getattr(layer, "weight", None)
     return (
-        (is_plain or _is_turned(layer))
-        and not has_own_ways
+        (is_plain or is_transposed_linear(layer))
+        and not is_altered(layer)
         and isinstance(weight, Tensor)
         and weight.is_floating_point()
     )
-
-
-def _is_turned(layer: nn.Module) -> bool:
-    """GPT-2's linear layer, whose weight is (inputs, outputs)."""
-    return type(layer).__name__ == "Conv1D" and not isinstance(layer, CONVOLUTIONS)
 
 
 def _some(low: int, high: int, most: int) -> Tensor:

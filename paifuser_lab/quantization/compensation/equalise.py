@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...model.layers import CONVOLUTIONS
 from ...records import counted
 from .consumers import CLAMPS, PRODUCTS, RELUS, SHAPES, sole_readers
 from .context import Done, Scene
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 MOST_SWEEPS = 20
 SETTLED = 1e-3  # a sweep that changes no scale by more is the last
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+from ...model.layers import CONVOLUTIONS
+
 FEWEST_ROWS, MOST_NUMBERS = 2048, 2**22  # of one call: all rows, or as many as make so many numbers
 
 

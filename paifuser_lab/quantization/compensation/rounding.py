@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...formats import Quantized, channel_of, format_of, quantize
+from ...formats import Quantized, format_of, quantize
+from ...model.layers import CONVOLUTIONS, channel_of, is_linear
 from ...records import counted
 from .context import Done, Scene
 from .curvature import rounded_by
 from .layer_data import read
-from .operands import CONVOLUTIONS, multiplied
+from .operands import multiplied
 
 MOST_BYTES = 2**28  # of Hessians held at once
 
@@ -41,7 +42,7 @@ def _batches(scene: Scene) -> Iterator[list[str]]:
     room = MOST_BYTES
     for layer in scene.chosen:
         module: Any = scene.model.get_submodule(layer)
-        if not isinstance(module, (*CONVOLUTIONS, nn.Linear)) and type(module).__name__ != "Conv1D":
+        if not (isinstance(module, CONVOLUTIONS) or is_linear(module)):
             continue
         size = 4 * _groups(module) * (module.weight.numel() // _outputs(module)) ** 2
         if batch and size > room:

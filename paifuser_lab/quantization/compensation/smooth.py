@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...model.layers import is_altered
 from ...records import counted
 from .consumers import SHAPES, sole_readers
 from .context import Done, Scene
@@ -73,10 +74,7 @@ def _is_scalable(scene: Scene, name: str, module: nn.Module) -> bool:
         return False
     weights = [scene.graph.weights[f"{name}.{one}"] for one, _ in module.named_parameters()]
     is_shared = any(len(scene.graph.readers.get(weight, ())) > 1 for weight in weights)
-    has_hooks = (
-        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations")
-    )
-    return scene.graph.entries[name] == 1 and not is_shared and not has_hooks
+    return scene.graph.entries[name] == 1 and not is_shared and not is_altered(module)
 
 
 def _move(norm: Any, readers: list[Any], peak: Tensor) -> None:

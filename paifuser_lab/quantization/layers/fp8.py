@@ -11,17 +11,17 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ...errors import StepError
 from ...formats import FP8, Quantized, to_fp8
+from ...model.layers import CONVOLUTIONS, is_transposed_linear
 from .layer import QuantizedLayer
 
 LEAST = (8, 9)  # the capability that has a product in fp8
 BY_ROWS = (9, 0)  # that which scales rows and channels on the way
 WIDTHS = {"cuda": 16}  # what both widths of a product have to be multiples of
-POINTS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def device_obstacle(device: torch.device) -> str | None:
@@ -58,20 +58,12 @@ def answers_in(device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if torch.cuda.get_device_capability(device) >= BY_ROWS else None
 
 
-def is_pointwise(layer: nn.Module) -> bool:
-    """Whether a convolution is a linear layer at each point."""
-    if not isinstance(layer, POINTS) or layer.groups != 1:
-        return False
-    ones = {*layer.kernel_size, *layer.stride, *layer.dilation}
-    return ones == {1} and layer.padding in ("valid", "same", (0,) * len(layer.kernel_size))
-
-
 class Fp8Linear(QuantizedLayer):
     """Rounds what it is given to fp8 row by row, and multiplies that."""
 
     def __init__(self, layer: Any) -> None:
-        self.is_convolution = isinstance(layer, POINTS)
-        self.is_transposed = not self.is_convolution and not isinstance(layer, nn.Linear)
+        self.is_convolution = isinstance(layer, CONVOLUTIONS)
+        self.is_transposed = is_transposed_linear(layer)
         weight = (
             layer.weight.detach().t() if self.is_transposed else layer.weight.detach().flatten(1)
         )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ...formats import Quantized, Range, quantize
+from ...model.layers import is_transposed_linear
 from .. import arithmetic  # noqa: F401 (registers the operators with torch's FLOP counter)
 from ..conversion import through_steps, to_steps
 from . import int_mm, on_gpu, saturation
@@ -192,7 +193,7 @@ class Int8Linear(Int8Layer):
     """A linear layer, GPT-2's transposed one too."""
 
     def __init__(self, layer: Any, span: Range, numbers: Quantized | None = None) -> None:
-        self.is_transposed = not isinstance(layer, nn.Linear)
+        self.is_transposed = is_transposed_linear(layer)
         super().__init__(
             layer,
             numbers or quantize(layer.weight.t() if self.is_transposed else layer.weight, 8),

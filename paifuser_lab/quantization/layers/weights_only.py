@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ...formats import Quantized, format_of, quantize
+from ...model.layers import is_linear
 from . import int4_linear, onnx_int4
 from .layer import QuantizedLayer
 from .nibbles import packed, unpacked
@@ -48,7 +49,7 @@ class WeightsOnly(QuantizedLayer):
         self.few_rows = FEW_ROWS[
             4 if self.in_nibbles else 8
         ]  # 0 where weights are always to be made
-        self.is_linear = isinstance(layer, nn.Linear) or self.kind == "Conv1D"  # of GPT-2
+        self.is_linear = is_linear(layer)
         if self.in_nibbles:
             self.values = packed(self.values)
         self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module

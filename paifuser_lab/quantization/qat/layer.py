@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...formats import Quantized, channel_of, format_of, with_scales
+from ...formats import Quantized, format_of, with_scales
+from ...model.layers import channel_of
 from ..factory import quantized_layer
 from ..layers.layer import QuantizedLayer
 from ..layers.skeleton import with_weights, without_weights

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from torch import nn
 
 from ...formats import Range
-from ...model.fold import NORMS, fold, plan_fold
+from ...model.fold import fold, plan_fold
+from ...model.layers import BATCH_NORMS
 from ...model.replace import replace_layer
 from ...workload import Workload
 from ..neighbours import Joint, joints
@@ -36,7 +37,7 @@ class Learners:
     @property
     def norms(self) -> list[nn.Module]:
         """The batch-norms that gather statistics."""
-        return [module for module in self.model.modules() if isinstance(module, NORMS)]
+        return [module for module in self.model.modules() if isinstance(module, BATCH_NORMS)]
 
     def convert(self) -> None:
         """Put the live layers in place, as those that learned are now."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...model.fold import NORMS
 from ...model.graph import observe
+from ...model.layers import BATCH_NORMS
 from ..subject import Batch
 from .estimator import ChannelEstimator
 from .output_channels import channel_count
@@ -39,7 +39,7 @@ class BatchNormScale(ChannelEstimator):
         for operation in graph.operations:
             norm = model.get_submodule(operation.layer)
             if (
-                not isinstance(norm, NORMS)
+                not isinstance(norm, BATCH_NORMS)
                 or norm.weight is None
                 or "batch_norm" not in operation.name
             ):

@@ -7,11 +7,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ...errors import MeasureError
-from ...formats import channel_of
+from ...model.layers import TRANSPOSED_CONVOLUTIONS, channel_of
 from ...workload import Workload
 from ..subject import Layer
-
-TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def channel_layers(work: Workload) -> list[tuple[str, nn.Module]]:
@@ -44,7 +42,7 @@ def channel_count(layer: Layer) -> int:
 def rows_of(layer: Layer, values: Tensor) -> Tensor:
     """What has a weight's shape, as a row an output channel."""
     groups = getattr(layer.module, "groups", 1)
-    if isinstance(layer.module, TRANSPOSED) and groups > 1:
+    if isinstance(layer.module, TRANSPOSED_CONVOLUTIONS) and groups > 1:
         apart = values.reshape(
             groups, -1, *values.shape[1:]
         )  # each group of inputs has output channels of its own
@@ -56,7 +54,7 @@ def like_rows(layer: Layer, factors: Tensor) -> Tensor:
     """A factor an output channel, in a shape that multiplies the weight."""
     weight = layer.weight
     groups = getattr(layer.module, "groups", 1)
-    if isinstance(layer.module, TRANSPOSED) and groups > 1:
+    if isinstance(layer.module, TRANSPOSED_CONVOLUTIONS) and groups > 1:
         per_input = (
             factors.reshape(groups, 1, -1).expand(-1, weight.shape[0] // groups, -1).flatten(0, 1)
         )

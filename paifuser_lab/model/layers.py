@@ -1,0 +1,71 @@
+"""What kind of layer is this? Which of its weight's dimensions are channels, what else happens at
+its call, and who owns a weight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from torch import nn
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED_CONVOLUTIONS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+CHANNEL_OF: dict[type[nn.Module], int] = {
+    nn.Linear: 0,
+    **dict.fromkeys(CONVOLUTIONS, 0),
+    **dict.fromkeys(TRANSPOSED_CONVOLUTIONS, 1),
+    nn.Embedding: 0,
+}
+
+
+def channel_of(layer: nn.Module) -> int | None:
+    """Which dimension of a layer's weight is its output channels; None for a layer that has no
+    weight to quantize.
+    """
+    for kind, channel in CHANNEL_OF.items():
+        if isinstance(layer, kind) and type(layer).forward is kind.forward:
+            return channel
+    return 1 if is_transposed_linear(layer) else None
+
+
+def is_transposed_linear(layer: nn.Module) -> bool:
+    """Whether it is a linear layer whose weight is (inputs, outputs): transformers' Conv1D, of
+    GPT-2.
+    """
+    return type(layer).__name__ == "Conv1D" and hasattr(layer, "nf")
+
+
+def is_linear(layer: nn.Module) -> bool:
+    """Whether it multiplies the last dimension by a matrix, stored either way."""
+    return isinstance(layer, nn.Linear) or is_transposed_linear(layer)
+
+
+def is_pointwise(layer: nn.Module) -> bool:
+    """Whether it is a 1×1 convolution in one group: a linear layer at each point."""
+    if not isinstance(layer, CONVOLUTIONS) or layer.groups != 1:
+        return False
+    ones = {*layer.kernel_size, *layer.stride, *layer.dilation}
+    return ones == {1} and layer.padding in ("valid", "same", (0,) * len(layer.kernel_size))
+
+
+def has_hooks(layer: nn.Module) -> bool:
+    """Whether something is called before or after the layer."""
+    return bool(layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def is_altered(layer: nn.Module) -> bool:
+    """Whether a call does more than the layer's class: it has hooks, or its weights are computed by
+    parametrizations.
+    """
+    return has_hooks(layer) or hasattr(layer, "parametrizations")
+
+
+def owners_of_weights(model: nn.Module) -> dict[int, list[str]]:
+    """The layers that each weight belongs to, by the weight's id; a tied weight has several."""
+    owners: dict[int, list[str]] = defaultdict(list)
+    for name, layer in model.named_modules():
+        for weight in layer.parameters(recurse=False):
+            owners[id(weight)].append(name)
+    return owners

@@ -1,0 +1,32 @@
+"""Which files of tests take longest, so that two workers start them first and end together."""
+
+from __future__ import annotations
+
+# Seconds on one core of a desktop CPU, to the next ten; a file that is not named takes less.
+SECONDS = {
+    "tests/zoo/test_data.py": 480,
+    "tests/kernels/test_search.py": 90,
+    "tests/converter/test_quantized_export.py": 70,
+    "tests/engines/test_engines.py": 70,
+    "tests/quantization/test_qat.py": 70,
+    "tests/test_documents.py": 60,
+    "tests/pruning/test_blocks.py": 60,
+    "tests/kernels/test_window_attention.py": 50,
+    "tests/kernels/test_block_sparse_attention.py": 50,
+    "tests/kernels/test_pointwise.py": 50,
+    "tests/bench/test_bench.py": 50,
+    "tests/training/test_distill.py": 50,
+    "tests/attention/test_attention.py": 50,
+    "tests/pipeline/test_sweep.py": 40,
+    "tests/planner/test_hardware_plan.py": 40,
+    "tests/bench/test_recipes.py": 40,
+    "tests/quantization/test_sums.py": 40,
+    "tests/pipeline/test_notebook.py": 30,
+    "tests/bench/test_fuse.py": 30,
+    "tests/profiler/test_traces.py": 30,
+    "tests/browser/test_workbench_live.py": 120,
+    "tests/browser/test_workbench.py": 90,
+    "tests/browser/test_fusion_and_attention.py": 80,
+    "tests/browser/test_tour.py": 70,
+    "tests/browser/test_profile.py": 70,
+}

@@ -1,0 +1,57 @@
+"""Long work has one way to stop, and keeps what it has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import paifuser_lab as lab
+from paifuser_lab.errors import StoppedError
+from paifuser_lab.stopping import keep_when_stopped, stop_if_asked
+
+PACKAGE = Path(lab.__file__).parent
+EDGES = {
+    "cli/program.py",  # Ctrl-C ends the JupyterLab that it started
+    "pipeline/sweep/run.py",  # stops the processes of a sweep
+    "pipeline/sweep/worker.py",  # one of them
+    "stopping.py",
+    "training/run.py",  # says how far the training came, and goes on as an interrupt
+}
+
+
+@pytest.mark.parametrize("stop", [StoppedError("was stopped."), KeyboardInterrupt()])
+def test_a_stop_and_ctrl_c_keep_what_there_is_alike(stop):
+    results = []
+    with keep_when_stopped(lambda: bool(results)) as ending:
+        results.append(1)
+        raise stop
+    assert ending.is_stopped and results == [1]
+    with pytest.raises(type(stop)), keep_when_stopped(lambda: False):
+        raise stop
+
+
+def test_work_that_ends_by_itself_was_not_stopped():
+    with keep_when_stopped() as ending:
+        stop_if_asked(None)
+        stop_if_asked(lambda: False)
+    assert not ending.is_stopped
+    with pytest.raises(ZeroDivisionError), keep_when_stopped():
+        raise ZeroDivisionError
+
+
+def test_what_is_asked_to_stop_before_it_has_a_result_says_so():
+    with pytest.raises(StoppedError, match="before there was a result"):
+        stop_if_asked(lambda: True)
+    with pytest.raises(StoppedError, match="was stopped while it counted"):
+        stop_if_asked(lambda: True, "was stopped while it counted.")
+
+
+def test_only_the_edges_of_the_program_name_the_interrupt():
+    naming = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"(except|raise) .*KeyboardInterrupt", path.read_text(encoding="utf-8"))
+    }
+    assert {path for path in naming if not path.startswith("bench/")} <= EDGES
