@@ -18,7 +18,7 @@ Read = Callable[[], Any]
 
 @contextmanager
 def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator[tuple[Any, Read]]:
-    """The notebook, run; `read()` runs its last cell, which writes `told.json`."""
+    """The notebook, run; `read()` runs its last cell, which writes `result.json`."""
     server, browser = served
     folder = server.folder / name
     jupyterlab.write_notebook(folder / "live.ipynb", cells)
@@ -27,9 +27,9 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
         assert shown.errors() == []
 
         def read() -> Any:
-            (folder / "told.json").unlink()
+            (folder / "result.json").unlink()
             shown.run_cell(len(cells) - 1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
+            return json.loads((folder / "result.json").read_text())
 
         yield shown, read
         assert shown.errors() == [] and shown.strangers == []

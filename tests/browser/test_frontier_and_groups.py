@@ -32,16 +32,16 @@ bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-told = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe), "error": state.error, "selected": bench.selected}
+result = {"recipe": bench.recipe.to_text(), "steps": len(bench.recipe), "error": state.error, "selected": bench.selected}
 if state.allocation is not None:
-    told["points"] = [point.name for point in state.allocation.everything]
-    told["formats"] = [point.recipe_steps for point in state.allocation.everything]
-    told["achieved"] = [point.achieved is not None for point in state.allocation.everything]
+    result["points"] = [point.name for point in state.allocation.everything]
+    result["formats"] = [point.recipe_steps for point in state.allocation.everything]
+    result["achieved"] = [point.achieved is not None for point in state.allocation.everything]
 if state.variant is not None:
-    told["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
+    result["parameters"] = sum(weight.numel() for weight in state.variant.module.parameters())
 if state.cut_cost is not None:
-    told["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
-Path("told.json").write_text(json.dumps(told))
+    result["whole"] = state.cut_cost.predict(state.cut_cost.full).parameters
+Path("result.json").write_text(json.dumps(result))
 """.strip()
 
 
@@ -52,23 +52,23 @@ def test_a_frontier_is_found_a_point_becomes_the_recipe_and_what_it_does_arrives
         panel.get_by_label("at most").fill("40")
         panel.get_by_role("button", name="Find the frontier").click()
         panel.get_by_text("planning: a number format").wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and len(told["points"]) > 3 and not any(told["achieved"])
+        result = read()
+        assert result["error"] is None and len(result["points"]) > 3 and not any(result["achieved"])
         dots = panel.get_by_role("listbox", name="choices of number formats")
-        assert dots.get_by_role("option").count() == len(told["points"])
+        assert dots.get_by_role("option").count() == len(result["points"])
         dots.focus()
         shown.page.keyboard.press("Home")
         shown.page.keyboard.press("Enter")
-        panel.get_by_role("heading", name=f"{told['points'][0]} ").wait_for(timeout=10_000)
-        told = read()
-        assert told["error"] is None and told["achieved"][0] and sum(told["achieved"]) == 1
+        panel.get_by_role("heading", name=f"{result['points'][0]} ").wait_for(timeout=10_000)
+        result = read()
+        assert result["error"] is None and result["achieved"][0] and sum(result["achieved"]) == 1
         table = panel.get_by_role("table", name="the chosen point, predicted and achieved")
         table.get_by_role("row", name="speed-up").get_by_role("cell").filter(has_text="%").wait_for(
             timeout=10_000
         )
         assert "…" not in table.inner_text()
         assert (
-            told["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
+            result["steps"] == 1 and panel.locator(".pf-allocation [aria-selected=true]").count() == 1
         )
         keep(shown, "frontier-achieved")
         panel.get_by_role("button", name="Undo").click()
@@ -112,9 +112,9 @@ def test_groups_are_seen_before_the_cut_and_what_it_gives_while_the_line_is_drag
         panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
             "prune"
         ).wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and told["steps"] == 1
-        wanted = f"−{100 * (1 - told['parameters'] / told['whole']):.1f}%"
+        result = read()
+        assert result["error"] is None and result["steps"] == 1
+        wanted = f"−{100 * (1 - result['parameters'] / result['whole']):.1f}%"
         cells = table.get_by_role("row", name="parameters").get_by_role("cell")
         assert cells.all_inner_texts() == [wanted, wanted, "0%"], (
             "what was predicted is what was cut"

@@ -46,16 +46,16 @@ bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(120)
-told = {"steps": [{step.kind: step.options} for step in bench.recipe], "error": state.error, "selected": bench.selected}
+result = {"steps": [{step.kind: step.options} for step in bench.recipe], "error": state.error, "selected": bench.selected}
 if state.fusions is not None:
-    told["places"] = [one.place for one in state.fusions.fusions]
-    told["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
+    result["places"] = [one.place for one in state.fusions.fusions]
+    result["switchable"] = [one.place for one in state.fusions.fusions if one.can_switch]
 if state.variant is not None and state.variant.fusions is not None:
-    told["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
+    result["did"] = {one.place: one.standing for one in state.variant.fusions.fusions}
 if state.attention_cost is not None:
-    told["kind"], told["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
-    told["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
-Path("told.json").write_text(json.dumps(told))
+    result["kind"], result["keeps"] = state.attention_cost.kind, state.attention_cost.keeps
+    result["layers"] = [row.layer for row in state.attention_cost.sparse_layers]
+Path("result.json").write_text(json.dumps(result))
 """.strip()
 
 
@@ -64,21 +64,21 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         panel.get_by_role("tab", name="Fusion").click()
         page = panel.get_by_role("tabpanel", name="Fusion")
         page.get_by_role("button", name="Find what can be fused").click()
-        told = read()
-        assert told["error"] is None and f"{NASTY}.0" in told["switchable"]
+        result = read()
+        assert result["error"] is None and f"{NASTY}.0" in result["switchable"]
         switches = page.get_by_role("switch")
-        assert switches.count() == len(told["places"])
+        assert switches.count() == len(result["places"])
         chips = panel.get_by_label("recipe, in the order in which it is applied")
         page.get_by_role("switch", name=f"fuse {NASTY}.0").click()
         chips.get_by_text("fuse", exact=True).wait_for(timeout=20_000)
-        told = read()
+        result = read()
         assert (
-            told["error"] is None
-            and told["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
-            and told["selected"] == f"{NASTY}.0"
+            result["error"] is None
+            and result["steps"][-1]["fuse"]["layers"] == [f"{NASTY}.0"]
+            and result["selected"] == f"{NASTY}.0"
         )
         is_on = page.get_by_role("switch", name=f"fuse {NASTY}.0").get_attribute("aria-checked")
-        assert is_on == str(told["did"][f"{NASTY}.0"] == "fused").lower(), (
+        assert is_on == str(result["did"][f"{NASTY}.0"] == "fused").lower(), (
             "what was done is what is shown"
         )
         keep(shown, "fusion-switched")
@@ -91,17 +91,17 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
         shown.page.keyboard.press("Home")
         shown.page.keyboard.press("ArrowDown")
         shown.page.keyboard.press("Enter")
-        place = told["places"][1]
+        place = result["places"][1]
         fused = chips.get_by_text("fuse", exact=True)
-        if place in told["switchable"]:
+        if place in result["switchable"]:
             fused.wait_for(timeout=20_000)
-        told = read()
-        assert told["selected"] == place and [step["fuse"]["layers"] for step in told["steps"]] in (
+        result = read()
+        assert result["selected"] == place and [step["fuse"]["layers"] for step in result["steps"]] in (
             [],
             [[place]],
         )
         page.get_by_label("filter layers").fill("conv")
-        assert 0 < page.get_by_role("switch").count() <= len(told["places"])
+        assert 0 < page.get_by_role("switch").count() <= len(result["places"])
         page.get_by_label("filter layers").fill("")
         everything = page.get_by_role("button", name="Fuse all that gain")
         if (
@@ -111,9 +111,9 @@ def test_what_can_run_as_one_is_found_a_switch_fuses_it_and_undo_takes_it_apart(
             page.locator("button[aria-disabled=true]", has_text="Fuse all that gain").wait_for(
                 timeout=20_000
             )
-            told = read()
-            assert told["steps"][-1]["fuse"] == {} and told["error"] is None
-        if told["steps"]:
+            result = read()
+            assert result["steps"][-1]["fuse"] == {} and result["error"] is None
+        if result["steps"]:
             page.get_by_role("button", name="Fuse none").click()
             fused.wait_for(state="detached", timeout=20_000)
         assert read()["steps"] == []
@@ -125,14 +125,14 @@ def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becom
         page = panel.get_by_role("tabpanel", name="Attention")
         page.get_by_label("kind of attention").select_option("block")
         page.get_by_role("button", name="Find what attention costs").click()
-        told = read()
-        assert told["error"] is None and told["kind"] == "block" and told["layers"] == ["tail.1"]
+        result = read()
+        assert result["error"] is None and result["kind"] == "block" and result["layers"] == ["tail.1"]
         slider = page.get_by_role("slider", name="share of the keys that is kept")
         assert slider.get_attribute("aria-valuetext").startswith("100 % of the keys kept")
         slider.focus()
         shown.page.keyboard.press("ArrowLeft")
         shown.page.keyboard.press("ArrowLeft")
-        share = told["keeps"][2]
+        share = result["keeps"][2]
         assert slider.get_attribute("aria-valuetext").startswith(
             f"{100 * share:g} % of the keys kept"
         )
@@ -148,8 +148,8 @@ def test_what_attention_costs_is_found_a_share_is_chosen_by_the_slider_and_becom
             .first
         )
         chip.wait_for(timeout=20_000)
-        told = read()
-        assert told["error"] is None and told["steps"] == [
+        result = read()
+        assert result["error"] is None and result["steps"] == [
             {"attention": {"kind": "block", "keep": share}}
         ]
         page.get_by_role("button", name=f"Keeps {100 * share:g} %").wait_for(timeout=10_000)

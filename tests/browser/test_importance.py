@@ -31,9 +31,9 @@ panel.observe(lambda change: seen.append(change["new"]), "live")
 panel
 """.strip(),
     """
-told = {"threshold": panel.threshold, "kept": panel.kept, "live": seen, "served": panel.served}
-told["expected"] = found.kept(threshold=panel.threshold)
-Path("told.json").write_text(json.dumps(told))
+result = {"threshold": panel.threshold, "kept": panel.kept, "live": seen, "served": panel.served}
+result["expected"] = found.kept(threshold=panel.threshold)
+Path("result.json").write_text(json.dumps(result))
 """.strip(),
 ]
 
@@ -57,10 +57,10 @@ def opened(tmp_path_factory):
             """
             for _ in range(20):
                 shown.run_cell(1, timeout_s=60)
-                told = json.loads((notebooks / "told.json").read_text())
-                if told["served"] >= served:
-                    return told
-            raise AssertionError(f"{served} requests were to be served, and {told['served']} were")
+                result = json.loads((notebooks / "result.json").read_text())
+                if result["served"] >= served:
+                    return result
+            raise AssertionError(f"{served} requests were to be served, and {result['served']} were")
 
         yield shown, read
         assert shown.errors() == [] and shown.strangers == []
@@ -86,13 +86,13 @@ def test_a_dragged_threshold_is_what_python_has_kept(opened):
         words.append(kept_words(line))
     keep(shown, "importance-dragged")
     mouse.up()
-    told = read(served=1)
-    assert 1 < told["kept"]["0"] < 64 and told["kept"]["0"] == kept_words(line)
+    result = read(served=1)
+    assert 1 < result["kept"]["0"] < 64 and result["kept"]["0"] == kept_words(line)
     assert len(set(words)) > 3 and sorted(words, reverse=True) == words, "the page follows the hand"
-    assert {key: count for key, count in told["kept"].items() if key != "0"} == {"2": 32, "4": 8}
-    assert told["served"] == 1, "one gesture is one choice"
-    on_the_way = [one for one in told["live"] if one]
-    assert on_the_way and all(one["layer"] == "0" for one in on_the_way) and told["live"][-1] == {}
+    assert {key: count for key, count in result["kept"].items() if key != "0"} == {"2": 32, "4": 8}
+    assert result["served"] == 1, "one gesture is one choice"
+    on_the_way = [one for one in result["live"] if one]
+    assert on_the_way and all(one["layer"] == "0" for one in on_the_way) and result["live"][-1] == {}
     assert len(on_the_way) < 60, "not every move is a message"
 
 
@@ -113,15 +113,15 @@ def test_one_threshold_for_all_layers_leaves_the_answer_whole(opened):
     slider = shown.page.get_by_role("slider", name="one threshold for all layers")
     box = slider.bounding_box()
     shown.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    told = read(served=6)
-    assert told["kept"] == told["expected"] and told["threshold"] > 0
-    assert told["kept"]["4"] == 8 and 40 <= told["kept"]["0"] + told["kept"]["2"] <= 56
-    assert told["served"] == 6, "one gesture is one choice"
+    result = read(served=6)
+    assert result["kept"] == result["expected"] and result["threshold"] > 0
+    assert result["kept"]["4"] == 8 and 40 <= result["kept"]["0"] + result["kept"]["2"] <= 56
+    assert result["served"] == 6, "one gesture is one choice"
     keep(shown, "importance-all")
     layers = shown.page.get_by_role("listbox", name="share of channels kept, by layer")
     layers.get_by_role("option").nth(1).click()
     other = shown.page.get_by_role("slider", name="threshold of 2")
-    assert kept_words(other) == told["kept"]["2"]
+    assert kept_words(other) == result["kept"]["2"]
     layers.get_by_role("option").nth(2).click()
     assert (
         shown.page.get_by_role("slider", name="threshold of 4").get_attribute("aria-disabled")

@@ -33,10 +33,10 @@ bench
 """.strip().replace("NASTY", NASTY)
 READ = """
 state = bench.wait(60)
-told = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected, "error": state.error,
+result = {"recipe": [step.label for step in bench.recipe], "selected": bench.selected, "error": state.error,
         "rows": len(bench.comparison.rows), "is_original": bench.variant.weights_hash == before, "text": bench.recipe.to_text()}
 from pathlib import Path
-Path("told.json").write_text(json.dumps(told))
+Path("result.json").write_text(json.dumps(result))
 """.strip()
 
 
@@ -57,9 +57,9 @@ def opened(tmp_path, *, dark=False):
         shown.run_all(timeout_s=120)
 
         def read():
-            (folder / "told.json").unlink(missing_ok=True)
+            (folder / "result.json").unlink(missing_ok=True)
             shown.run_all_from(1, timeout_s=120)
-            return json.loads((folder / "told.json").read_text())
+            return json.loads((folder / "result.json").read_text())
 
         panel = shown.page.locator(".pf-panel").first
         panel.get_by_role("row").nth(3).wait_for(timeout=60_000)
@@ -75,17 +75,17 @@ def test_a_click_makes_a_variant_and_undo_takes_it_back(tmp_path, dark):
         panel.get_by_label("recipe, in the order in which it is applied").get_by_text(
             "fold batch-norm"
         ).wait_for()
-        told = read()
+        result = read()
         assert (
-            told["recipe"] == ["fold batch-norm"] and told["rows"] >= 2 and not told["is_original"]
+            result["recipe"] == ["fold batch-norm"] and result["rows"] >= 2 and not result["is_original"]
         )
         keep(shown, f"workbench-folded-{'dark' if dark else 'light'}")
         panel.get_by_role("button", name="Save recipe").click()
         panel.get_by_text("recipe.yaml").first.wait_for(timeout=20_000)
         assert lab.Recipe.load(folder / "recipe.yaml") == lab.Recipe(["fold"])
         panel.get_by_role("button", name="Undo").click()
-        told = read()
-        assert told["recipe"] == [] and told["is_original"]
+        result = read()
+        assert result["recipe"] == [] and result["is_original"]
         panel.get_by_role("button", name="Redo").click()
         assert read()["recipe"] == ["fold batch-norm"]
 
@@ -95,11 +95,11 @@ def test_a_precision_is_chosen_a_row_at_a_time_and_names_are_only_text(tmp_path)
         row = panel.get_by_role("row").filter(has_text=NASTY)
         row.click()
         row.locator("select").select_option("bf16")
-        told = read()
+        result = read()
         assert (
-            told["recipe"] == [f"{NASTY}: bf16"]
-            and told["selected"] == NASTY
-            and told["error"] is None
+            result["recipe"] == [f"{NASTY}: bf16"]
+            and result["selected"] == NASTY
+            and result["error"] is None
         )
         assert shown.page.locator("img[src=x]").count() == 0
 

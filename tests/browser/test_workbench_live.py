@@ -16,8 +16,8 @@ import torch
 import paifuser_lab as lab
 from torch import nn
 
-def tell(**told):
-    Path("told.json").write_text(json.dumps(told))
+def tell(**result):
+    Path("result.json").write_text(json.dumps(result))
 
 torch.manual_seed(0)
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3))
@@ -117,9 +117,9 @@ def test_a_click_in_one_view_selects_in_another(served):
         read,
     ):
         row(shown, 4).click()
-        told = shown.page.locator(".pf-roofline [aria-selected=true]")
-        told.wait_for(state="attached", timeout=10_000)
-        assert told.get_attribute("aria-label").startswith("3")
+        result = shown.page.locator(".pf-roofline [aria-selected=true]")
+        result.wait_for(state="attached", timeout=10_000)
+        assert result.get_attribute("aria-label").startswith("3")
         assert read() == {"selected": "3", "dots": "3"}
 
 

@@ -48,7 +48,7 @@ class AllocationView {
     /** @type {import("./layout.js").AllocationFrame | null} */
     this.frame = null;
     this.pointed = NONE;
-    this.told = "";
+    this.described = "";
     this.drawn = "";
     /** @type {SVGElement[]} */
     this.marks = [];
@@ -103,7 +103,7 @@ class AllocationView {
   show(data) {
     this.table = unpackedAllocation(data);
     this.pointed = NONE;
-    this.told = "";
+    this.described = "";
     const { isKnown, title, reason, notes } = this.table;
     fresh(this.title, title || "A number format for each layer");
     fresh(this.reason, isKnown && reason);
@@ -224,8 +224,8 @@ class AllocationView {
   tell(point) {
     this.prediction.show(pointRows(this.table, point), this.waiting);
     const key = `${point.index} ${this.isInBench}`;
-    if (this.told === key) return;
-    this.told = key;
+    if (this.described === key) return;
+    this.described = key;
     const chips = Object.entries(point.counts).map(([format, count]) =>
       h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
     );

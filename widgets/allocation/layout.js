@@ -3,7 +3,7 @@
 import { amountText, baselineAmount } from "./table.js";
 import { heatScale, heatText } from "../shared/heat_scale.js";
 import { textWidth } from "../shared/lettering.js";
-import { clamped, leaderOf, Room } from "../shared/label_space.js";
+import { clamped, leaderOf, LabelSpace } from "../shared/label_space.js";
 import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js";
 
 /**
@@ -151,7 +151,7 @@ export function uniformNames(table, frame, dots) {
     ...upright.flatMap((x) => uprightSpots(x, frame)),
     ...levelSpots(frame),
   ];
-  const room = new Room(inside, lossLimitBox(table, frame), spots, dots);
+  const room = new LabelSpace(inside, lossLimitBox(table, frame), spots, dots);
   return dots
     .filter((dot) => dot.isUniform && !dot.isAchieved)
     .flatMap((dot) => {

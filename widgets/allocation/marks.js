@@ -110,14 +110,14 @@ export function frontierLines(dots) {
   );
 }
 
-/** @param {AllocationDot} dot @param {string} id @param {string} told @returns {SVGElement} */
-export function allocationMark(dot, id, told) {
+/** @param {AllocationDot} dot @param {string} id @param {string} label @returns {SVGElement} */
+export function allocationMark(dot, id, label) {
   return s("path", {
     d: allocationShape(dot),
     class: allocationLook(dot),
     role: "option",
     id,
-    "aria-label": told,
+    "aria-label": label,
   });
 }
 

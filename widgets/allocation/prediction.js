@@ -55,7 +55,7 @@ export function pointRows(table, point) {
   ];
 }
 
-/** An error of nothing is not told. @param {{ loss: number, lossError: number }} one */
+/** An error of nothing is not shown. @param {{ loss: number, lossError: number }} one */
 function lossText({ loss, lossError }) {
   return estimateText(loss, lossError > 0 ? lossError : NaN);
 }

@@ -105,7 +105,7 @@ function speedText(ratio) {
   return `${ratio.toFixed(2)} ×`;
 }
 
-/** An error of nothing is not told. @param {{ lossError: number }} one */
+/** An error of nothing is not shown. @param {{ lossError: number }} one */
 function errorOf(one) {
   return one.lossError > 0 ? one.lossError : NaN;
 }

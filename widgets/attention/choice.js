@@ -1,4 +1,4 @@
-/** Which share is kept in which layers: what Python told, and on top what was asked for since. No page in here. */
+/** Which share is kept in which layers: what Python sent, and on top what was asked for since. No page in here. */
 
 import { unserved } from "../shared/host.js";
 
@@ -10,13 +10,13 @@ export function keptByRecipe(model, table) {
   const asked = /** @type {any[]} */ (unserved(model))
     .filter((one) => one.do === "attention" && one.kind === table.kind)
     .at(-1);
-  const told = asked ?? model.get("state")?.attending?.[table.kind];
-  if (!told) return null;
-  const index = stopOf(table, told.keep);
-  return index < 0 ? null : { index, layers: told.layers?.length ? told.layers : table.able };
+  const known = asked ?? model.get("state")?.attending?.[table.kind];
+  if (!known) return null;
+  const index = stopOf(table, known.keep);
+  return index < 0 ? null : { index, layers: known.layers?.length ? known.layers : table.able };
 }
 
-/** What a panel alone was told. @param {any} model @param {AttentionTable} table @returns {AttentionChoice} */
+/** What a panel alone was sent. @param {any} model @param {AttentionTable} table @returns {AttentionChoice} */
 export function keptAlone(model, table) {
   return {
     index: Math.max(0, stopOf(table, model.get("keep"))),

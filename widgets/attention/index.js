@@ -32,7 +32,7 @@ class AttentionView {
     /** @type {AttentionChoice} */
     this.choice = { index: 0, layers: [] };
     /** @type {AttentionChoice | null} */
-    this.told = null;
+    this.known = null;
     this.frame = /** @type {import("./layout.js").AttentionFrame | null} */ (null);
     this.drawn = "";
     this.title = h("h2", {});
@@ -126,7 +126,7 @@ class AttentionView {
     set(this.slider, { max: Math.max(0, stops.length - 1) });
     this.slider.disabled = stops.length < 2;
     this.layers.show(this.table);
-    this.told = null;
+    this.known = null;
     this.choice = {
       index: Math.min(this.choice.index, Math.max(0, stops.length - 1)),
       layers: this.table.able,
@@ -180,12 +180,12 @@ class AttentionView {
   /** What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is under the hand stays otherwise. */
   follow() {
     const { isBeingFound, isInBench, table } = this;
-    const told = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
-    if (told && !isSameAttention(told, this.told)) this.choice = told;
-    this.told = told;
+    const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
+    if (known && !isSameAttention(known, this.known)) this.choice = known;
+    this.known = known;
     const key = JSON.stringify([
       this.choice,
-      told,
+      known,
       this.isAsked,
       isBeingFound,
       isInBench,
@@ -264,7 +264,7 @@ class AttentionView {
   /** @param {import("./table.js").AttentionStop} stop */
   showTake(stop) {
     const { choice, table } = this;
-    const isTaken = this.isInBench && isSameAttention(this.told, choice);
+    const isTaken = this.isInBench && isSameAttention(this.known, choice);
     const isPart = choice.layers.length < table.able.length;
     const where = isPart ? ` in ${choice.layers.length} of ${table.able.length} layers` : "";
     this.take.hidden = !this.isInBench;

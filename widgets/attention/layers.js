@@ -147,7 +147,7 @@ function attentionRow(one) {
       ? ""
       : `its attention takes ${readablePercent(one.share)} of the model's time`,
   ];
-  const told = one.reason
+  const figures = one.reason
     ? [h("em", {}, one.reason)]
     : [h("span", { class: "pf-attending-bar", "aria-hidden": "true" }, bar), value];
   const element = h(
@@ -156,7 +156,7 @@ function attentionRow(one) {
     tick,
     name,
     h("small", {}, one.size),
-    ...told,
+    ...figures,
   );
   return { element, tick, bar, value };
 }

@@ -81,7 +81,7 @@ function stopPanel(panel, frame) {
   );
 }
 
-/** What is below 1 × is slower than before, and looks so. @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement[]} */
+/** What is below 1 × is slower than before, and is drawn so. @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement[]} */
 function slowBand(panel, frame) {
   if (panel.one === null) return [];
   const height = Math.max(0, panel.bottom - panel.one);

@@ -46,7 +46,7 @@ export function byLayer(members) {
   return [...found].map(([layer, parameters]) => [layer, [...new Set(parameters)]]);
 }
 
-/** 64 → "64 channels"; units of several channels, such as heads, are told apart. @param {ChannelGroup} group @param {number} [kept] */
+/** 64 → "64 channels"; units of several channels, such as heads, are named. @param {ChannelGroup} group @param {number} [kept] */
 export function unitsText({ width, unit }, kept = width) {
   const of = kept === width ? "" : `${kept.toLocaleString("en-US")} of `;
   if (unit === 1)

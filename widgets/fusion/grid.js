@@ -69,7 +69,7 @@ export class FusionGrid {
     this.arrange();
   }
 
-  /** Bring the place of a layer into sight. @param {string} layer */
+  /** Bring the place of a layer into view. @param {string} layer */
   select(layer) {
     this.cursor = this.table?.placeOf.get(layer)?.place ?? "";
     this.refresh();
@@ -96,7 +96,7 @@ export class FusionGrid {
   }
 
   /** The place that is pointed at. */
-  get told() {
+  get described() {
     return this.rows[this.index] ?? null;
   }
 

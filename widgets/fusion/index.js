@@ -173,7 +173,7 @@ class FusionView {
 
   /** The line under the table. */
   tell() {
-    const one = this.grid.told;
+    const one = this.grid.described;
     if (one)
       fresh(
         this.said,

@@ -114,7 +114,7 @@ export function fusionValue(one, column) {
   return values[column] ?? "";
 }
 
-/** Whether a place stays apart because it would be slower as one: so it is told, or it is off and was timed so. @param {FusedPlace} one */
+/** Whether a place stays apart because it would be slower as one: its standing says so, or it is off and was timed so. @param {FusedPlace} one */
 export function isSlower(one) {
   return one.standing === "slower" || (one.standing === "off" && one.speedup < 1);
 }

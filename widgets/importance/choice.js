@@ -1,4 +1,4 @@
-/** How many channels of each layer are kept, in the workbench and alone: what Python told, and on top what was asked for since. No page in here. */
+/** How many channels of each layer are kept, in the workbench and alone: what Python sent, and on top what was asked for since. No page in here. */
 
 import { unserved } from "../shared/host.js";
 import { canLose, keptAbove, keptByOne, thresholdKeeping } from "./table.js";

@@ -1,4 +1,4 @@
-/** What is to be removed of which layer: what Python told, what was asked for since, and what is under the hand. No page in here. */
+/** What is to be removed of which layer: what Python sent, what was asked for since, and what is under the hand. No page in here. */
 
 import { unserved } from "../shared/host.js";
 import { keptByOne } from "./table.js";
@@ -12,10 +12,10 @@ export function removedShares(model, table, gesture) {
   const asked = /** @type {Cut[]} */ (
     /** @type {unknown} */ (unserved(model).filter((one) => one.do === "prune"))
   );
-  const told = /** @type {Removed} */ (model.get("state")?.cut?.removed ?? []);
+  const known = /** @type {Removed} */ (model.get("state")?.cut?.removed ?? []);
   return (gesture ? [...asked, gesture] : asked).reduce(
     (removed, cut) => withCut(table, removed, cut),
-    told,
+    known,
   );
 }
 

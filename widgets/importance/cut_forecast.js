@@ -46,7 +46,7 @@ export function shareChange(share) {
 }
 
 /** In one line: "parameters −12.3% · FLOPs −9.0% · predicted 3.21 ms (−14.0%)". @param {import("../shared/prediction_table.js").PredictionRow[]} rows */
-export function foretoldLine(rows) {
+export function forecastLine(rows) {
   return rows
     .filter((row) => row.predicted)
     .map((row) => `${row.name === LATENCY ? "predicted" : row.name} ${row.predicted}`)

@@ -3,7 +3,7 @@
 import { unpackedCoupling } from "../coupling/table.js";
 import { removedShares } from "./cut_choice.js";
 import { unpackedCutCost } from "./cut_cost.js";
-import { cutRows, foretoldLine } from "./cut_forecast.js";
+import { cutRows, forecastLine } from "./cut_forecast.js";
 import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { PredictionTable } from "../shared/prediction_table.js";
@@ -11,7 +11,7 @@ import { isSameData } from "../shared/same_data.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
 
-export class ForetoldTable {
+export class ForecastTable {
   /** @param {any} model */
   constructor(model) {
     this.model = model;
@@ -57,10 +57,10 @@ export class ForetoldTable {
       latencyOf(state),
     );
     this.table.show(rows, waiting);
-    this.line = foretoldLine(rows);
+    this.line = forecastLine(rows);
   }
 
-  /** What Python told, and whether more is asked for than it knows of. @param {import("./cut_choice.js").Cut | null} gesture */
+  /** What Python sent, and whether more is asked for than it knows of. @param {import("./cut_choice.js").Cut | null} gesture */
   standing(gesture) {
     const state = this.model.get("state") ?? {};
     const cut = state.cut ?? { removed: [], is_foretold: true, others: 0, achieved: null };

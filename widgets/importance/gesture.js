@@ -1,9 +1,9 @@
-/** The threshold of one layer, told to Python: live ten times a second at most, and for good where the gesture ends. */
+/** The threshold of one layer, sent to Python: live ten times a second at most, and for good where the gesture ends. */
 
-import { ForetoldTable } from "./forecast_table.js";
+import { ForecastTable } from "./forecast_table.js";
 import { keptChannels, removedRatio, thresholdOf } from "./choice.js";
 import { unpackedImportance } from "./table.js";
-import { seldom } from "../shared/throttle.js";
+import { throttle } from "../shared/throttle.js";
 import { ThresholdChart } from "./threshold_chart.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
@@ -26,7 +26,7 @@ export class ChannelChoice {
     this.kept = [];
     /** Where each layer's line was put, which the number of channels alone does not say. @type {Map<number, number>} */
     this.own = new Map();
-    this.live = seldom(LIVE_EVERY_MS, (told) => this.send(told));
+    this.live = throttle(LIVE_EVERY_MS, (message) => this.send(message));
     this.chart = new ThresholdChart(
       {
         onLive: (threshold, kept) => this.tell(threshold, kept),
@@ -34,7 +34,7 @@ export class ChannelChoice {
       },
       height,
     );
-    this.foretold = new ForetoldTable(model);
+    this.foretold = new ForecastTable(model);
     /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
     this.cut = null;
     this.element = this.chart.element;
@@ -131,7 +131,7 @@ export class ChannelChoice {
     );
   }
 
-  /** The gesture has ended: what was not yet told of the way does not matter any more. @param {{ do: string, [key: string]: any }} request */
+  /** The gesture has ended: what was not yet sent does not matter any more. @param {{ do: string, [key: string]: any }} request */
   end(request) {
     this.live.drop();
     this.model.set("live", {});
@@ -147,9 +147,9 @@ export class ChannelChoice {
     this.chart.tell(this.foretold.line);
   }
 
-  /** @param {{ layer: string, threshold: number, kept: number }} told */
-  send(told) {
-    this.model.set("live", told);
+  /** @param {{ layer: string, threshold: number, kept: number }} message */
+  send(message) {
+    this.model.set("live", message);
     this.model.save_changes();
   }
 }

@@ -105,7 +105,7 @@ export function keptText(kept, all) {
   return `${kept.toLocaleString("en-US")} of ${all.toLocaleString("en-US")} channels kept`;
 }
 
-/** A threshold as short as it can be told. @param {number} value */
+/** A threshold as short as it can be written. @param {number} value */
 export function thresholdText(value) {
   return value >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(2)));
 }

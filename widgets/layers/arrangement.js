@@ -1,4 +1,4 @@
-/** What of a layer table is shown, and in which order: folding, sorting, the filter and the chosen row. No page in sight. */
+/** What of a layer table is shown, and in which order: folding, sorting, the filter and the chosen row. No page in here. */
 
 import { nextSorting, shownRows } from "../shared/order.js";
 import { above, isBranch } from "../shared/tree.js";

@@ -56,7 +56,7 @@ export class LayerGrid {
     this.draw();
   }
 
-  /** Choose a layer and bring it into sight; null is none. @param {string | null} layer */
+  /** Choose a layer and bring it into view; null is none. @param {string | null} layer */
   choose(layer) {
     const before = this.shown.rows;
     this.shown.choose(layer);
@@ -211,7 +211,7 @@ export class LayerGrid {
     this.given.onShown(rows.length, table.layers.length);
   }
 
-  /** Change what is folded; where that moves the choice, it is told. @param {() => void} change */
+  /** Change what is folded; where that moves the choice, the host is notified. @param {() => void} change */
   following(change) {
     const { chosen } = this.shown;
     change();

@@ -162,7 +162,7 @@ class MemoryView {
     const parts = memoryMap(heldAt(this.data, moment), width, MAP_HEIGHT);
     this.cells = parts.flatMap((part) => part.cells);
     this.boxes = this.cells.map((cell, index) =>
-      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.told(cell).join(", ")),
+      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.description(cell).join(", ")),
     );
     const names = parts.map(({ kind, bytes, y }) =>
       s(
@@ -271,7 +271,7 @@ class MemoryView {
   }
 
   /** @param {MapCell} cell @returns {string[]} */
-  told(cell) {
+  description(cell) {
     return [
       this.nameOf(cell),
       cell.held.kind,

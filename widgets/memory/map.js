@@ -63,7 +63,7 @@ export function squarified(sizes, box) {
 }
 
 /**
- * Room in the ratio of the sizes, but none below the least.
+ * LabelSpace in the ratio of the sizes, but none below the least.
  * @param {number[]} sizes @param {number} room @param {number} least @returns {number[]}
  */
 export function shares(sizes, room, least) {

@@ -90,7 +90,7 @@ export function memoryPeak(timeline, frame) {
   );
 }
 
-/** The moment that is told of. @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement} */
+/** The moment that is described. @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement} */
 export function memoryCross(timeline, frame, event) {
   const [x, y] = [frame.x(timeline.time[event]), frame.y(timeline.alive[event])];
   const line = s("line", { x1: x, x2: x, y1: frame.top, y2: frame.bottom, class: "pf-cross" });
@@ -99,16 +99,16 @@ export function memoryCross(timeline, frame, event) {
 
 /**
  * A box of the map as an option of the list that the map is for a screen reader.
- * @param {MapCell} cell @param {string} id @param {string} name @param {string} told @returns {SVGElement}
+ * @param {MapCell} cell @param {string} id @param {string} name @param {string} label @returns {SVGElement}
  */
-export function mapCell({ held, box }, id, name, told) {
+export function mapCell({ held, box }, id, name, label) {
   const inner = { width: Math.max(0, box.width - 1), height: Math.max(0, box.height - 1) };
   return s(
     "g",
     {
       id,
       role: "option",
-      "aria-label": told,
+      "aria-label": label,
       "aria-selected": "false",
       class: `pf-map-cell pf-held-${held.kind}`,
     },

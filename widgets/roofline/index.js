@@ -148,7 +148,7 @@ class RooflineView {
     this.frame = rooflineFrame(width, points, ceiling);
     this.dots = rooflineDots(points, this.frame).filter((dot) => !this.hidden.has(dot.bound ?? ""));
     this.marks = this.dots.map((dot, index) =>
-      dotMark(dot, `${this.id}-${index}`, this.told(dot).join(", ")),
+      dotMark(dot, `${this.id}-${index}`, this.description(dot).join(", ")),
     );
     const label = `${this.dots.length} layers under the roofs, the costliest first; arrow keys go through them, Enter selects`;
     set(this.drawing, {
@@ -269,7 +269,7 @@ class RooflineView {
   }
 
   /** @param {Dot} dot @returns {string[]} */
-  told(dot) {
+  description(dot) {
     return [
       dot.layer || "the model itself",
       this.kindOf(dot),

@@ -83,13 +83,13 @@ export function rooflineLabels(dots, frame, ceiling) {
 
 /**
  * A dot as an option of the list that the drawing is for a screen reader.
- * @param {Dot} dot @param {string} id @param {string} told @returns {SVGElement}
+ * @param {Dot} dot @param {string} id @param {string} label @returns {SVGElement}
  */
-export function dotMark(dot, id, told) {
+export function dotMark(dot, id, label) {
   return s("path", {
     id,
     role: "option",
-    "aria-label": told,
+    "aria-label": label,
     "aria-selected": "false",
     d: markPath(dot.bound, dot.x, dot.y, dot.radius),
     class: `pf-dot pf-of-${dot.bound ?? "none"}`,

@@ -2,7 +2,7 @@
 
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
 import { roofGflops, roofsOf } from "./layout.js";
-import { clusters, leaderOf, Room } from "../shared/label_space.js";
+import { clusters, leaderOf, LabelSpace } from "../shared/label_space.js";
 import { linearScale, roundedText } from "../shared/scale.js";
 
 /**
@@ -90,7 +90,12 @@ export function dotLabels(dots, frame, ceiling) {
     width: frame.right - frame.left - 4,
     height: frame.bottom - frame.top - 2,
   };
-  const room = new Room(inside, takenBoxes(frame, ceiling, dots), roofSpots(frame, ceiling), dots);
+  const room = new LabelSpace(
+    inside,
+    takenBoxes(frame, ceiling, dots),
+    roofSpots(frame, ceiling),
+    dots,
+  );
   const whole = dots.reduce((sum, dot) => sum + dot.ms, 0) || 1;
   const heads = clusters(dots, 12).filter(({ index }) => dots[index].ms >= WORTH_NAMING * whole);
   return heads.slice(0, LABELLED).flatMap(({ index, others }) => {

@@ -1,4 +1,4 @@
-/** Which number formats are chosen, in the workbench and alone: what Python told, and on top what was asked for since. */
+/** Which number formats are chosen, in the workbench and alone: what Python sent, and on top what was asked for since. */
 
 import { unserved } from "../shared/host.js";
 

@@ -107,7 +107,7 @@ export function cellRemark(table, row, format) {
     return `the loss falls${Math.abs(value) <= error ? ", within the standard error" : ""}`;
   if (table.scale && value < table.scale.floor)
     return `below the scale, which begins at ${estimateText(table.scale.floor, NaN)}`;
-  return value <= error ? "not told apart from 0 by its standard error" : "";
+  return value <= error ? "within its standard error of 0" : "";
 }
 
 /** @param {Record<string, { value: DataView, error: DataView }> | undefined} packed @returns {Record<string, Estimates>} */

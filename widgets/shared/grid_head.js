@@ -1,7 +1,7 @@
 /** The heads of a table's columns: a click sorts, another turns it round, a third gives the tree back. */
 
 import { fresh, h } from "./dom.js";
-import { roving } from "./roving_tabindex.js";
+import { rovingTabindex } from "./roving_tabindex.js";
 
 /** @typedef {{ name: string, label: string, isNumber?: boolean, hint?: string }} Headed */
 
@@ -11,7 +11,7 @@ import { roving } from "./roving_tabindex.js";
  */
 export function gridHead(onSort, onFold) {
   const element = h("div", { class: "pf-row pf-column-heads", role: "row", "aria-rowindex": 1 });
-  const stopAt = roving(element, "button");
+  const stopAt = rovingTabindex(element, "button");
   /** @type {Map<string, HTMLElement>} */
   const cells = new Map();
   const folder = h("button", { class: "pf-folder", type: "button", onclick: onFold });

@@ -10,7 +10,7 @@ const ANGLES = 16;
 const COST = { outside: 1000, overLabel: 1000, crossing: 30, overLine: 12, overDot: 6 };
 
 /** A drawing's free room in pixels; it fills as labels are placed. */
-export class Room {
+export class LabelSpace {
   /** @param {Box} inside @param {Box[]} taken @param {Spot[]} lines spots that are better not covered @param {Spot[]} dots */
   constructor(inside, taken, lines, dots) {
     this.inside = inside;

@@ -4,7 +4,7 @@
  * @param {HTMLElement} box @param {string} selector of the buttons in it
  * @returns {(button: HTMLElement | null) => void} makes a button the one that Tab stops at
  */
-export function roving(box, selector) {
+export function rovingTabindex(box, selector) {
   const buttons = () => /** @type {HTMLElement[]} */ ([...box.querySelectorAll(selector)]);
   /** @param {HTMLElement | null} button */
   const stopAt = (button) => buttons().forEach((one) => (one.tabIndex = one === button ? 0 : -1));

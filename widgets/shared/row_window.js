@@ -51,7 +51,7 @@ export class RowWindow {
     this.follow(true);
   }
 
-  /** Draw what came into sight, with the rows that left it. @param {boolean} [isAnew] */
+  /** Draw what came into view, with the rows that left it. @param {boolean} [isAnew] */
   follow(isAnew = false) {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;

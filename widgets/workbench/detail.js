@@ -37,7 +37,7 @@ export class DetailPanel {
   }
 
   /**
-   * @param {LayerTable} table @param {string} layer the chosen one @param {Partial<Detail> | null | undefined} detail what Python told last
+   * @param {LayerTable} table @param {string} layer the chosen one @param {Partial<Detail> | null | undefined} detail what Python sent last
    * @param {{ step: any }[]} taken steps that are asked for
    */
   show(table, layer, detail, taken) {

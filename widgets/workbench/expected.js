@@ -1,4 +1,4 @@
-/** What the workbench shows: the state that Python told, and on top what was asked for since and is on its way. */
+/** What the workbench shows: the state that Python sent, and on top what was asked for since and is on its way. */
 
 /**
  * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string, ratio?: number | null, low?: number | null,

@@ -46,7 +46,7 @@ const ACTIONS = [
 
 /**
  * @param {(request: { do: string, [key: string]: any }) => void} ask
- * @returns {{ element: HTMLElement, show: (state: Expected, isSilent: boolean) => void, press: (name: string) => void }}
+ * @returns {{ element: HTMLElement, show: (state: Expected, isUnanswered: boolean) => void, press: (name: string) => void }}
  */
 export function benchFooter(ask) {
   const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
@@ -91,7 +91,7 @@ export function benchFooter(ask) {
       status.element,
     ),
     press,
-    show(state, isSilent) {
+    show(state, isUnanswered) {
       if (shown?.asked.has("save") && !state.asked.has("save") && state.saved)
         status.say(`saved to ${state.saved}`);
       shown = state;
@@ -100,7 +100,7 @@ export function benchFooter(ask) {
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
-      notices.show(state.error, isSilent, state.refused);
+      notices.show(state.error, isUnanswered, state.refused);
       hand(state);
     },
   };

@@ -18,7 +18,7 @@ const DOINGS = {
   attending: "looking at",
 };
 
-/** What the keyboard does in the panel, for whoever looks down. */
+/** What the keyboard does in the panel, for whoever reads the footer. */
 const KEY_HINTS = [
   ["↑↓", "layers"],
   ["←→", "fold"],

@@ -1,7 +1,7 @@
 /** The tabs of the workbench: the layer table first, then whatever sections there is data for. */
 
 import { fresh, h } from "../shared/dom.js";
-import { roving } from "../shared/roving_tabindex.js";
+import { rovingTabindex } from "../shared/roving_tabindex.js";
 import { isSameData } from "../shared/same_data.js";
 
 /** @typedef {import("../shared/host.js").View} View */
@@ -60,7 +60,7 @@ export class BenchTabs {
     /** @type {Tab[]} */
     this.tabs = [];
     this.bar = h("div", { class: "pf-tabs", role: "tablist", "aria-label": "views" });
-    this.stopAt = roving(this.bar, "button");
+    this.stopAt = rovingTabindex(this.bar, "button");
     this.pages = h("div", { class: "pf-pages" });
     /** @type {Map<string, HTMLElement>} */
     this.page = new Map();
