@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, steps
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError, WorkloadError
-from paifuser_lab.machine.threads import threads
+from paifuser_lab.machine.host import threads
 from paifuser_lab.model.weights import load_weights, weights_hash
 from paifuser_lab.steps import Draft, Step
 from paifuser_lab.variant import cache
