@@ -1,4 +1,7 @@
-/** A number format for each layer: the frontier of what can be had, what its points really did, and which of them is the recipe. */
+/**
+ * A number format for each layer: the frontier of what can be had, what its points really did, and
+ * which of them is the recipe.
+ */
 
 import { BudgetForm } from "./budget_form.js";
 import { allocationDots, allocationFrame, cardSpot } from "./layout.js";
@@ -31,7 +34,10 @@ const IN_BENCH =
   "A click on a point makes its formats the recipe; what they really do is measured then.";
 const ALLOCATION_FOLLOWS = ["chosen", "state", "requests", "served"];
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function allocation(root, host, model) {
   return new AllocationView(root, host, model);
 }
@@ -194,7 +200,10 @@ class AllocationView {
     this.mark();
   }
 
-  /** Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is drawn anew. */
+  /**
+   * Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is
+   * drawn anew.
+   */
   mark() {
     const { table, frame, dots } = this;
     if (!frame || !table.isKnown) return;

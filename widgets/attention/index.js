@@ -1,4 +1,7 @@
-/** What attention to a part of the keys costs and brings: a slider over the shares, and which layers take part. */
+/**
+ * What attention to a part of the keys costs and brings: a slider over the shares, and which layers
+ * take part.
+ */
 
 import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./choice.js";
 import { AttentionFinder } from "./finder.js";
@@ -13,7 +16,10 @@ import { showPress } from "../shared/press.js";
 
 /** @typedef {import("./choice.js").AttentionChoice} AttentionChoice */
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function attention(root, host, model) {
   return new AttentionView(root, host, model);
 }
@@ -163,7 +169,10 @@ class AttentionView {
     return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
   }
 
-  /** The layers that attend to a part now, by what Python did; undefined where it has not yet. @returns {string[] | undefined} */
+  /**
+   * The layers that attend to a part now, by what Python did; undefined where it has not yet.
+   * @returns {string[] | undefined}
+   */
   get taking() {
     return this.model.get("state")?.taking_part?.[this.table.kind];
   }
@@ -177,7 +186,10 @@ class AttentionView {
     return this.table.stops.length - 1 - Number(this.slider.value);
   }
 
-  /** What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is under the hand stays otherwise. */
+  /**
+   * What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is
+   * under the hand stays otherwise.
+   */
   follow() {
     const { isBeingFound, isInBench, table } = this;
     const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);

@@ -1,4 +1,7 @@
-/** What each batch size gives and costs: throughput, latency and memory, with the smallest batch that is worth running. */
+/**
+ * What each batch size gives and costs: throughput, latency and memory, with the smallest batch
+ * that is worth running.
+ */
 
 import { indexAfterKey, onWidth } from "../shared/chart.js";
 import { bestBatch, curvePanels, nearestBatch, readableRate, rowsThatRan } from "./layout.js";
@@ -92,7 +95,10 @@ class CurveView {
     this.mark();
   }
 
-  /** The batch that is described: pointed at, else pinned, else the knee. @returns {BatchRow | undefined} */
+  /**
+   * The batch that is described: pointed at, else pinned, else the knee.
+   * @returns {BatchRow | undefined}
+   */
   described() {
     const ran = rowsThatRan(this.data?.rows ?? []);
     const wanted = this.pointed ?? this.pinned ?? this.data?.knee;

@@ -16,7 +16,8 @@ const FUSION_ROW = 40;
 
 export class FusionGrid {
   /**
-   * @param {{ onSwitch: (one: FusedPlace, isOn: boolean) => void, onLayer: (layer: string, isPassing: boolean) => void, onShown: (shown: number) => void,
+   * @param {{ onSwitch: (one: FusedPlace, isOn: boolean) => void, onLayer: (layer: string,
+   * isPassing: boolean) => void, onShown: (shown: number) => void,
    *   choice: () => FusionChoice, hasSwitches: boolean }} given
    */
   constructor(given) {

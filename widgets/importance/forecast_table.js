@@ -1,4 +1,7 @@
-/** Beside a threshold: what the cut is predicted to give while the line moves, and what it gave once it was measured. */
+/**
+ * Beside a threshold: what the cut is predicted to give while the line moves, and what it gave once
+ * it was measured.
+ */
 
 import { unpackedCoupling } from "../coupling/table.js";
 import { removedShares } from "./cut_choice.js";
@@ -35,7 +38,10 @@ export class ForecastTable {
     return true;
   }
 
-  /** @param {ImportanceTable} table @param {import("./cut_choice.js").Cut | null} gesture what is under the hand */
+  /**
+   * @param {ImportanceTable} table @param {import("./cut_choice.js").Cut | null} gesture what is
+   * under the hand
+   */
   show(table, gesture) {
     const { state, cut, isOpen } = this.standing(gesture);
     this.element.hidden = !this.cost || !table.isKnown;
@@ -60,7 +66,10 @@ export class ForecastTable {
     this.line = forecastLine(rows);
   }
 
-  /** What Python sent, and whether more is asked for than it knows of. @param {import("./cut_choice.js").Cut | null} gesture */
+  /**
+   * What Python sent, and whether more is asked for than it knows of.
+   * @param {import("./cut_choice.js").Cut | null} gesture
+   */
   standing(gesture) {
     const state = this.model.get("state") ?? {};
     const cut = state.cut ?? { removed: [], is_foretold: true, others: 0, achieved: null };

@@ -1,4 +1,7 @@
-/** The threshold of one layer, sent to Python: live ten times a second at most, and for good where the gesture ends. */
+/**
+ * The threshold of one layer, sent to Python: live ten times a second at most, and for good where
+ * the gesture ends.
+ */
 
 import { ForecastTable } from "./forecast_table.js";
 import { keptChannels, removedRatio, thresholdOf } from "./choice.js";
@@ -24,7 +27,10 @@ export class ChannelChoice {
     this.layer = "";
     /** @type {number[]} */
     this.kept = [];
-    /** Where each layer's line was put, which the number of channels alone does not say. @type {Map<number, number>} */
+    /**
+     * Where each layer's line was put, which the number of channels alone does not say.
+     * @type {Map<number, number>}
+     */
     this.own = new Map();
     this.live = throttle(LIVE_EVERY_MS, (message) => this.send(message));
     this.chart = new ThresholdChart(
@@ -35,7 +41,10 @@ export class ChannelChoice {
       height,
     );
     this.foretold = new ForecastTable(model);
-    /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
+    /**
+     * What is under the hand, as it would be asked for.
+     * @type {import("./cut_choice.js").Cut | null}
+     */
     this.cut = null;
     this.element = this.chart.element;
   }
@@ -61,7 +70,10 @@ export class ChannelChoice {
     this.draw();
   }
 
-  /** One threshold over all layers is on its way. @param {number} threshold @param {number[]} kept */
+  /**
+   * One threshold over all layers is on its way.
+   * @param {number} threshold @param {number[]} kept
+   */
   tellAll(threshold, kept) {
     this.kept = kept;
     this.takeOver(threshold);
@@ -131,7 +143,10 @@ export class ChannelChoice {
     );
   }
 
-  /** The gesture has ended: what was not yet sent does not matter any more. @param {{ do: string, [key: string]: any }} request */
+  /**
+   * The gesture has ended: what was not yet sent does not matter any more.
+   * @param {{ do: string, [key: string]: any }} request
+   */
   end(request) {
     this.live.drop();
     this.model.set("live", {});

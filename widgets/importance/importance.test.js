@@ -106,7 +106,10 @@ test("what is not below a threshold is kept, one channel at least, and all where
 test("which scores cut is decided by the workbench, which knows the recipe, else by the record", () => {
   const recorded = unpackedImportance({ ...packed, cut_by: "of the record" });
   assert.equal(cutByLine(modelOf({}), recorded), "of the record");
-  assert.equal(cutByLine(modelOf({ state: { cut_by: "of the recipe" } }), recorded), "of the recipe");
+  assert.equal(
+    cutByLine(modelOf({ state: { cut_by: "of the recipe" } }), recorded),
+    "of the recipe",
+  );
   assert.equal(cutByLine(modelOf({}), table), "", "a record of before says nothing");
 });
 

@@ -1,4 +1,7 @@
-/** What a call holds in memory over its time, stacked by layers, and beside it the map of what is alive at one moment: the peak, or another. */
+/**
+ * What a call holds in memory over its time, stacked by layers, and beside it the map of what is
+ * alive at one moment: the peak, or another.
+ */
 
 import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
@@ -19,7 +22,10 @@ import {
 
 const MAP_HEIGHT = 300;
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
+ * {import("../shared/host.js").View}
+ */
 export function memory(root, host) {
   return new MemoryView(root, host);
 }

@@ -1,4 +1,7 @@
-/** The heat map on the page: a row a layer, a column a number format. It knows neither Python nor the workbench. */
+/**
+ * The heat map on the page: a row a layer, a column a number format. It knows neither Python nor
+ * the workbench.
+ */
 
 import { heatCellText } from "./heat_cells.js";
 import { cellFigures, cellRemark, predictedAt, unpackedSensitivity } from "./table.js";
@@ -14,12 +17,17 @@ const HEAT_ROW = 22;
 const LEAST_FOR_NUMBERS = 50;
 const ACROSS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowRight: 1 });
 
-/** @typedef {{ row: number, column: number }} HeatPlace a row of the table and a column of the formats; -1 is nowhere */
+/**
+ * @typedef {{ row: number, column: number }} HeatPlace a row of the table and a column of the
+ * formats; -1 is nowhere
+ */
 
 export class HeatGrid {
   /**
-   * @param {{ onChoose: (layer: string, format: string) => void, onPoint: (place: HeatPlace | null, cell: HTMLElement | null) => void,
-   *   chosen: () => import("./chosen_formats.js").ChosenFormats, whyNot: (layer: string, format: string) => string }} given
+   * @param {{ onChoose: (layer: string, format: string) => void, onPoint: (place: HeatPlace | null,
+   * cell: HTMLElement | null) => void,
+   *   chosen: () => import("./chosen_formats.js").ChosenFormats, whyNot: (layer: string, format:
+   *   string) => string }} given
    */
   constructor(given) {
     this.given = given;

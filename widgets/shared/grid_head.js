@@ -1,4 +1,7 @@
-/** The heads of a table's columns: a click sorts, another turns it round, a third gives the tree back. */
+/**
+ * The heads of a table's columns: a click sorts, another turns it round, a third gives the tree
+ * back.
+ */
 
 import { fresh, h } from "./dom.js";
 import { rovingTabindex } from "./roving_tabindex.js";
@@ -7,7 +10,8 @@ import { rovingTabindex } from "./roving_tabindex.js";
 
 /**
  * @param {(column: string) => void} onSort @param {() => void} onFold
- * @returns {{ element: HTMLElement, show: (columns: Headed[], sorting: import("./order.js").Sorting | null, fold: string | null) => void }}
+ * @returns {{ element: HTMLElement, show: (columns: Headed[], sorting: import("./order.js").Sorting
+ * | null, fold: string | null) => void }}
  */
 export function gridHead(onSort, onFold) {
   const element = h("div", { class: "pf-row pf-column-heads", role: "row", "aria-rowindex": 1 });

@@ -24,7 +24,10 @@ export function rovingTabindex(box, selector) {
   return stopAt;
 }
 
-/** The place that a key leads to in a row; null where it leads nowhere. @param {string} key @param {number} place @param {number} count */
+/**
+ * The place that a key leads to in a row; null where it leads nowhere.
+ * @param {string} key @param {number} place @param {number} count
+ */
 export function steppedBy(key, place, count) {
   if (place < 0) return null;
   /** @type {Record<string, number>} */

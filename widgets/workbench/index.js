@@ -1,4 +1,7 @@
-/** The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did not help. */
+/**
+ * The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did
+ * not help.
+ */
 
 import { withBarredChoices } from "./barred_choices.js";
 import { channelsColumn } from "./channels_column.js";

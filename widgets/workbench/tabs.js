@@ -20,7 +20,8 @@ export const FIRST_TAB = "layers";
 
 /**
  * The tabs that there are, the layers first: each section is in the tab that it names.
- * @param {Section[]} sections @param {Record<string, any> | null | undefined} views @returns {Tab[]}
+ * @param {Section[]} sections @param {Record<string, any> | null | undefined} views @returns
+ * {Tab[]}
  */
 export function tabsOf(sections, views) {
   const tabs = new Map([[FIRST_TAB, tabNamed(FIRST_TAB, "Layers", false)]]);
@@ -41,7 +42,8 @@ function tabNamed(name, label, isWide) {
 
 export class BenchTabs {
   /**
-   * @param {Section[]} sections @param {HTMLElement} table what the first tab shows @param {import("../shared/host.js").Host} host @param {any} model
+   * @param {Section[]} sections @param {HTMLElement} table what the first tab shows @param
+   * {import("../shared/host.js").Host} host @param {any} model
    * @param {(name: string, isWide: boolean) => void} onOpen
    */
   constructor(sections, table, host, model, onOpen) {
@@ -139,7 +141,10 @@ export class BenchTabs {
     return page;
   }
 
-  /** Draw a section when its tab is open, and again only when its data changed. @param {Section} section */
+  /**
+   * Draw a section when its tab is open, and again only when its data changed.
+   * @param {Section} section
+   */
   fill({ name, tab, make }) {
     let view = this.views.get(name);
     if (!view) {
