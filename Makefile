@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 ARGS ?=
 
-.PHONY: install lab report test check unit frontend notebooks browser refresh wheel format clean
+.PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map wheel format clean
 
 install: $(DEPENDENCIES) $(INSTALLED)
 
@@ -46,6 +46,16 @@ browser: install
 
 refresh: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
+
+# What README.md and docs/ show: figures from docs/measured, pictures of the workbench, the map in CONTRIBUTING.md.
+figures: install
+	$(BIN)/paifuser-lab bench pages $(ARGS)
+
+pictures: install
+	$(BIN)/paifuser-lab bench pictures $(ARGS)
+
+map: install
+	$(BIN)/python -m tests.support.draw_map
 
 wheel: install
 	$(BIN)/python -m build --no-isolation --wheel

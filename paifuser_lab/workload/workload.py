@@ -106,7 +106,7 @@ class Workload:
                 f"A workload needs a torch.nn.Module; {type(model).__name__} is none."
             )
         self.model = model
-        self.name = WorkloadName(_checked_name(name or type(model).__name__))
+        self.name: str = WorkloadName(_checked_name(name or type(model).__name__))
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did

@@ -19,11 +19,11 @@ from paifuser_lab.kernels import (
 )
 from paifuser_lab.kernels.activation import ACTIVATIONS
 from paifuser_lab.saliency.curvature import slope
-from paifuser_lab.workload.data import sampled_batches
 from paifuser_lab.saliency.perturb import twice_differentiable
 from paifuser_lab.saliency.select_layers import candidates, judgeable
 from paifuser_lab.saliency.subject import Subject
 from paifuser_lab.workload import Workload
+from paifuser_lab.workload.data import sampled_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -1,4 +1,4 @@
-"""Blocks about narrower models: cut exactly, distilled, and trained in int8."""
+"""Blocks about smaller models: pruned exactly, distilled, and trained in int8."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ from ..compress import STAGES, CompressBench
 from ..experiments import Experiment
 from ..prune import PruneBench
 from .folder import Block, Records
-from .text import paragraph, percent, table, times
+from .text import minus, paragraph, percent, table, times
+
+# The stages of the record, and how the page calls them.
+LABELS = {
+    STAGES[0]: "pruned once, not trained",
+    STAGES[1]: "pruned in rounds, distilled",
+    STAGES[2]: "the same, then trained in int8 (QAT)",
+}
+
+PEER_VERDICTS = ("exact", "wrong", "failed", "refused", "timed out")
 
 
 def prune(records: Records) -> str:
-    """A zoo of architectures cut: exact, refused or wrong."""
+    """Architectures pruned by one command: exact, refused or wrong."""
     alone, beside = records.get("prune", PruneBench), records.get("prune_peer", PruneBench)
     measured = beside or alone
     if measured is None:
@@ -22,8 +31,8 @@ def prune(records: Records) -> str:
     peer = ""
     if measured.peer:
         peer = (
-            f"{measured.peer}, told which layers answer and how many heads there are: "
-            f"{_verdicts(measured.peer_rows, ('exact', 'wrong', 'failed', 'refused', 'timed out'))}."
+            f"{measured.peer}, given the output layers and the numbers of heads: "
+            f"{_verdicts(measured.peer_rows, PEER_VERDICTS)}."
         )
     command = (
         "`paifuser-lab bench prune --peer torch-pruning`"
@@ -33,7 +42,7 @@ def prune(records: Records) -> str:
     return paragraph(
         f"{command} at {measured.ratio:.0%} over {len(measured.rows)} architectures, the pruned",
         "model against the same with zeros in place of",
-        f"what was removed: ours {_verdicts(measured.rows, ('exact', 'refused', 'wrong'))}.",
+        f"what was removed: {_verdicts(measured.rows, ('exact', 'refused', 'wrong'))}.",
         peer,
     )
 
@@ -46,7 +55,7 @@ def _verdicts(rows: Sequence[object], verdicts: Sequence[str]) -> str:
 
 
 def compress(records: Records) -> str:
-    """Cut, distilled and trained in int8, over several seeds."""
+    """Pruned, distilled and trained in int8, over several seeds."""
     measured = records.get("compress", CompressBench)
     if measured is None or not measured.runs:
         return ""
@@ -54,23 +63,22 @@ def compress(records: Records) -> str:
     goals = sorted({run.goal for run in measured.runs}, reverse=True)
     base = [_base(run.measured) for run in measured.runs]
     share = ",".join(f"{goal:g}" for goal in goals)
-    told = paragraph(
+    caption = paragraph(
         f"`paifuser-lab bench compress --goals {share}`: {measured.model}",
-        f"({(base[0].parameters or 0) / 1e3:.0f} k parameters; digits that are turned,",
-        f"moved, resized, cluttered and noisy) over {len(seeds)} seeds, each against its own",
-        "original, which is",
-        f"{percent(fmean(row.metric or 0 for row in base))} right on average; points lost with",
+        f"({(base[0].parameters or 0) / 1e3:.0f} k parameters; digits that are rotated,",
+        f"shifted, resized, cluttered and noisy) over {len(seeds)} seeds, each against its own",
+        "original, whose accuracy is",
+        f"{percent(fmean(row.metric or 0 for row in base))} on average; points lost with",
         "the standard deviation of the paired difference,",
-        f"a minus for points won. Latency at batch {measured.batch}, the better number of",
+        f"negative for points gained. Latency at batch {measured.batch}, the better number of",
         f"threads, on {measured.machine}.",
-        "The seeds are those of weights and training; the data and the test images are the same,",
+        "The seeds are those of weights and training; data and test images are the same,",
         "and the recipe was chosen among three by",
-        f"seed {seeds[0]}'s test accuracy (without that seed the points won are",
-        f"{_without(measured, seeds[0], goals)}). The original was trained in",
-        "the plain way; what comes after it learns from examples blended with each other, which",
-        "the original answers. An original that",
-        "learned from blends, too, was not tried: the points won are of the better training, not",
-        "of the cutting.",
+        f"seed {seeds[0]}'s test accuracy (without that seed the points gained are",
+        f"{_without(measured, seeds[0], goals)}). The original was trained without blended",
+        "examples; the student learns the original's outputs for blended examples. An original",
+        "trained on blended examples was not tried: the points gained come from the better",
+        "training, not from the pruning.",
     )
     header = (
         "left of the parameters",
@@ -79,10 +87,10 @@ def compress(records: Records) -> str:
         "points lost",
         "size",
         "latency",
-        "times as fast",
+        "speed-up",
     )
     rows = [_stage_row(measured, goal, stage) for goal in goals for stage in STAGES]
-    return f"{told}\n\n{table(header, rows)}"
+    return f"{caption}\n\n{table(header, rows)}"
 
 
 def _base(one: Comparison) -> Measurement:
@@ -118,9 +126,9 @@ def _stage_row(measured: CompressBench, goal: float, stage: str) -> list[str]:
         percent(
             fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs)
         ),
-        stage,
+        LABELS.get(stage, stage),
         percent(fmean(after.metric or 0 for _, after in pairs)),
-        f"{fmean(lost):.1f}{spread}".replace("-", "−"),
+        minus(f"{fmean(lost):.1f}{spread}"),
         percent(
             fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
         ),
@@ -132,7 +140,7 @@ def _stage_row(measured: CompressBench, goal: float, stage: str) -> list[str]:
 
 
 def segmentation(records: Records) -> str:
-    """A segmentation net cut in rounds with distillation."""
+    """A segmentation model pruned in rounds with distillation."""
     measured = records.get("compress_segnet", CompressBench)
     if measured is None or not measured.runs:
         return ""
@@ -143,14 +151,14 @@ def segmentation(records: Records) -> str:
         f"`{measured.model}` to {percent((after.parameters or 0) / (before.parameters or 1))} of",
         "its parameters by the same rounds:",
         f"{run.measured.metric_name} {before.metric or 0:.3f} → {after.metric or 0:.3f}",
-        f"({once.metric or 0:.3f} right after one cut){speed}. One seed.",
+        f"({once.metric or 0:.3f} right after one cut, untrained){speed}. One seed.",
     )
 
 
 def cut(records: Records) -> str:
-    """Right after a cut and before any training."""
+    """Accuracy right after pruning and before any training."""
     measured = records.get("cut", Experiment)
-    told = []
+    models = []
     for one in measured.comparisons if measured else ():
         base = _base(one)
         shares = dict.fromkeys(
@@ -158,19 +166,22 @@ def cut(records: Records) -> str:
         )
         pairs = [(one[f"{share}, repaired"], one[f"{share}, as cut"]) for share in shares]
         parts = [
-            f"at {percent((mended.parameters or 0) / (base.parameters or 1), 0)} of the "
-            f"parameters {percent(mended.metric or 0)},"
-            f" without the least squares {percent(bare.metric or 0)}"
-            for mended, bare in pairs
+            f"at {percent((refitted.parameters or 0) / (base.parameters or 1), 0)} of the "
+            f"parameters {percent(refitted.metric or 0)},"
+            f" without the refit {percent(bare.metric or 0)}"
+            for refitted, bare in pairs
         ]
-        told.append(f"`{one.workload}` ({percent(base.metric or 0)} right): {'; '.join(parts)}.")
+        models.append(
+            f"`{one.workload}` ({percent(base.metric or 0)} accuracy): {'; '.join(parts)}."
+        )
     return (
         paragraph(
-            "Right after a cut and before any training (`paifuser-lab bench experiment cut`):",
-            *told,
+            "Accuracy right after pruning, before any training",
+            "(`paifuser-lab bench experiment cut`):",
+            *models,
             "One seed.",
         )
-        if told
+        if models
         else ""
     )
 

@@ -1,4 +1,4 @@
-"""Numbers and paragraphs as the README writes them."""
+"""Numbers and paragraphs as the pages show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-WIDTH = 140
+WIDTH = 120
 CODE = re.compile(r"`[^`]*`")
 
 
@@ -55,3 +55,8 @@ def percent(value: float, digits: int = 1) -> str:
 def listed(parts: Sequence[str]) -> str:
     """One, two and three."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def minus(text: str) -> str:
+    """A number with a real minus sign."""
+    return text.replace("-", "−")

@@ -1,4 +1,4 @@
-"""Blocks about few bits, and about which layers matter."""
+"""Blocks about lower precision, and about which layers are sensitive to it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,35 @@ LIVE, OURS = "int8", "int8 → openvino in bf16"
 FP32 = ("by hand: eager", "by hand: onnxruntime", "by hand: openvino")
 PEERS = ("OpenVINO bf16", "ORT static int8", "OpenVINO NNCF int8")
 ORT, NNCF = PEERS[1], PEERS[2]
+# The rows of a record, and how the pages call them.
+UNIFORM = {"int8": "int8", "int4": "int4", "int4, made up for": "int4 with compensation"}
+INT4 = {
+    "rounded": "rounded",
+    "trained": "trained (QAT)",
+    "trained, steps fixed": "trained with fixed step sizes",
+}
 
 
 def precision(records: Records) -> str:
-    """Our few bits beside fp32 in every engine and beside other quantizers."""
+    """int8 here beside fp32 in every engine and beside other quantizers."""
     measured = records.get("precision", PrecisionBench)
     if measured is None:
         return ""
     others = [one for one in measured.models if one.ratio and not (one.peer or "").startswith(NNCF)]
-    told = paragraph(
+    caption = paragraph(
         f"`paifuser-lab bench precision` on {measured.machine}, batch 1: latency in ms with the",
         "better number of threads, in brackets the",
-        "relative error of the answer. Weights are random, the peers are calibrated on the same",
-        'one image as ours. "Live" is the step',
-        "`precision: {default: int8}` alone, in eager mode, as a click gives it; the next column",
-        "is the same in OpenVINO with `bf16` for what",
-        "is not in int8. The last is that against NNCF: above 1 ours is faster; with an interval",
-        "the two alone in turn, without one in the",
-        "rounds in which all took part, and against ORT static int8 where NNCF",
+        "relative error of the output. Weights are random, and the peers are calibrated on the",
+        'same single image. "Live int8" is the step',
+        "`precision: {default: int8}` alone, in eager mode, as one click applies it; the next",
+        "column is the same step in OpenVINO, with `bf16` for what",
+        "is not in int8. The last column compares that with NNCF: above 1 it is faster than",
+        "NNCF. With an interval the two were timed alone in turn, without one in the",
+        "rounds of all candidates, and against ORT static int8 where NNCF",
         f"fails.{_slower(measured.models)}",
         *(
-            f"On {one.workload} the fastest peer of a smaller error is {_bare(one.peer)}: our "
-            f"`{_bare(one.ours)}` is"
+            f"On {one.workload} the fastest peer with a smaller error is {_bare(one.peer)}: "
+            f"`{_bare(one.ours)}` of this project is"
             f" {times(one.ratio or 0, one.interval)} as fast."
             for one in others
         ),
@@ -54,7 +61,7 @@ def precision(records: Records) -> str:
         "int8 → OpenVINO",
         "against NNCF",
     )
-    return f"{told}\n\n{table(header, [_precision_row(one) for one in measured.models])}"
+    return f"{caption}\n\n{table(header, [_precision_row(one) for one in measured.models])}"
 
 
 def _slower(found: Sequence[PrecisionModel]) -> str:
@@ -63,7 +70,7 @@ def _slower(found: Sequence[PrecisionModel]) -> str:
         for one in found
         if (one.peer or "").startswith(NNCF) and one.ratio and one.ratio < 1
     ]
-    return f" Ours is slower on {listed(names)}." if names else ""
+    return f" NNCF is faster on {listed(names)}." if names else ""
 
 
 def _bare(name: str | None) -> str:
@@ -71,16 +78,16 @@ def _bare(name: str | None) -> str:
     return (name or "–").rpartition(" · ")[0]
 
 
-def _quickest(model: PrecisionModel, name: str) -> PrecisionRow | None:
-    """A way of running with the better number of threads."""
+def fastest(model: PrecisionModel, name: str) -> PrecisionRow | None:
+    """The row of this name with the better number of threads."""
     return min(
         (row for row in model.rows if _bare(row.name) == name), key=lambda row: row.ms, default=None
     )
 
 
 def _precision_row(model: PrecisionModel) -> list[str]:
-    plain = [_quickest(model, name) for name in FP32]
-    rounded = [_quickest(model, name) for name in (*PEERS, LIVE, OURS)]
+    plain = [fastest(model, name) for name in FP32]
+    rounded = [fastest(model, name) for name in (*PEERS, LIVE, OURS)]
     cells = [number(row.ms) if row else "–" for row in plain]
     cells += [f"{number(row.ms)} ({power(row.error)})" if row else "–" for row in rounded]
     return [model.workload, *cells, _against_nncf(model)]
@@ -89,33 +96,31 @@ def _precision_row(model: PrecisionModel) -> list[str]:
 def _against_nncf(model: PrecisionModel) -> str:
     if (model.peer or "").startswith(NNCF) and model.ratio:
         return ratio(model.ratio, model.interval)
-    ours, peer = _quickest(model, OURS), _quickest(model, NNCF) or _quickest(model, ORT)
+    ours, peer = fastest(model, OURS), fastest(model, NNCF) or fastest(model, ORT)
     return ratio(peer.ms / ours.ms) if ours and peer else "–"
 
 
 def sums(records: Records) -> str:
-    """Residual sums in int8: what engines make of them."""
+    """Residual sums in int8, and their latency in each engine."""
     measured, in_turn = (
         records.get("precision_sums", PrecisionBench),
         records.get("sums", Experiment),
     )
-    told = [_sums_told(one) for one in measured.models] if measured else []
+    parts = [_sums_row(one) for one in measured.models] if measured else []
     for one in in_turn.comparisons if in_turn else ():
         before, after = one["sums in fp32"], one["sums in int8"]
         if before.latency_ms and after.latency_ms:
-            told.append(
+            parts.append(
                 f"Of {one.workload} in ONNX Runtime, one thread: "
                 f"{times(before.latency_ms / after.latency_ms)} as fast as without."
             )
-    return (
-        paragraph("With `sums: int8` the residual sums, too, are in int8.", *told) if told else ""
-    )
+    return paragraph("With `sums: int8` residual sums are in int8, too.", *parts) if parts else ""
 
 
-def _sums_told(model: PrecisionModel) -> str:
+def _sums_row(model: PrecisionModel) -> str:
     on = "int8 · sums in int8"
     names = (f"{on} → onnxruntime", ORT, f"{on} → openvino in bf16", OURS, NNCF, on, LIVE)
-    rows = [_quickest(model, name) for name in names]
+    rows = [fastest(model, name) for name in names]
     if any(row is None for row in rows):
         return ""
     ort, static, with_sums, without, nncf, live, live_without = (row for row in rows if row)
@@ -130,31 +135,27 @@ def _sums_told(model: PrecisionModel) -> str:
 
 
 def allocation(records: Records) -> str:
-    """A format for each layer within a size, beside the uniform choices."""
+    """A format for each layer within a size limit, beside the uniform formats."""
     measured = records.get("allocation", Experiment)
     if measured is None or not measured.comparisons:
         return ""
     (one, *_) = measured.comparisons
     rows = {row.name: row for row in one.rows if row.metric is not None}
-    uniform = [
-        f"{name} {_kept(rows[name])}"
-        for name in ("int8", "int4", "int4, made up for")
-        if name in rows
-    ]
+    uniform = [f"{label} {_kept(rows[name])}" for name, label in UNIFORM.items() if name in rows]
     if "plan_precision" not in rows:
         return ""
     base = one[one.baseline]
     return paragraph(
-        f"Within the size of int8 plus a tenth, `plan_precision` on `{one.workload}`",
+        f"Within the size of int8 plus 10 %, `plan_precision` on `{one.workload}`",
         "(`paifuser-lab bench experiment allocation`):",
         f"{_kept(rows['plan_precision'])}. Uniform: {'; '.join(uniform)}; fp32",
-        f"{percent(base.metric or 0)} right, {_kilo(base)} kB.",
+        f"{percent(base.metric or 0)} accuracy, {_kilo(base)} kB.",
     )
 
 
 def _kept(row: Measurement) -> str:
     return (
-        f"{percent(row.metric or 0)} right, output error {power(row.relative_error or 0)}, "
+        f"{percent(row.metric or 0)} accuracy, output error {power(row.relative_error or 0)}, "
         f"{_kilo(row)} kB"
     )
 
@@ -164,26 +165,26 @@ def _kilo(row: Measurement) -> str:
 
 
 def sensitivity(records: Records) -> str:
-    """How far ways of judging layers agree with what was measured."""
+    """Rank agreement of each sensitivity method with the measured rise of the loss."""
     measured = records.get("sensitivity", SensitivityBench)
-    told = []
+    parts = []
     for one in measured.records if measured else ():
         methods = {method.name: method.agreement for method in one.methods}
         if "quadratic" not in methods or not methods["quadratic"]:
             continue
-        ways = [
+        values = [
             f"{name} {_agreements(methods[name])}"
             for name in ("quadratic", "trace", "fisher")
             if methods.get(name)
         ]
-        told.append(f"`{one.workload}`: {'; '.join(ways)}")
-    if measured is None or not told:
+        parts.append(f"`{one.workload}`: {'; '.join(values)}")
+    if measured is None or not parts:
         return ""
     return paragraph(
-        "Rank agreement of each way of judging layers with the rise of the loss really measured,",
-        "layer by layer and on the same batches",
-        f"(`paifuser-lab bench sensitivity`): {'. '.join(told)}. The quadratic form is what we",
-        "use; the trace is multiplied by ‖δ‖².",
+        "Rank agreement of each sensitivity method with the measured rise of the loss, layer by",
+        "layer and on the same batches",
+        f"(`paifuser-lab bench sensitivity`): {'. '.join(parts)}. `quadratic` is the default;",
+        "the trace is multiplied by ‖δ‖².",
     )
 
 
@@ -192,43 +193,34 @@ def _agreements(found: dict[str, float]) -> str:
 
 
 def hessian(records: Records) -> str:
-    """Our traces beside PyHessian's."""
+    """Hessian traces here beside PyHessian's."""
     measured = records.get("hessian", HessianBench)
     if measured is None or not measured.models:
         return ""
-    told = [
+    parts = [
         f"`{one.workload}` {one.our_seconds:.3g} s, PyHessian layer by layer "
-        f"{one.peer_seconds:.3g} s ({one.ratio:.1f} ×), the quadratic form, which"
-        f" we use instead, {one.quadratic_seconds:.2g} s"
+        f"{one.peer_seconds:.3g} s ({one.ratio:.1f} ×), the quadratic form, the"
+        f" default, {one.quadratic_seconds:.2g} s"
         for one in measured.models
     ]
     return paragraph(
         "`paifuser-lab bench sensitivity --peer pyhessian`: every layer's trace within ±10 % on",
         "one batch, on",
-        f"{measured.machine}: {'; '.join(told)}.",
+        f"{measured.machine}: {'; '.join(parts)}.",
     )
 
 
 def int4(records: Records) -> str:
-    """Weights in int4, rounded and trained."""
+    """Accuracy with int4 weights, rounded and trained."""
     measured = records.get("int4", Experiment)
-    told = []
+    models = []
     for one in measured.comparisons if measured else ():
         rows = {row.name: percent(row.metric) for row in one.rows if row.metric is not None}
-        parts = [
-            f"{rows[name]} {name}"
-            for name in ("rounded", "trained", "trained, steps fixed")
-            if name in rows
-        ]
-        told.append(
-            f"`{one.workload}`: {'; '.join(parts)}; {percent(one[one.baseline].metric or 0)} "
-            "before."
-        )
-    return (
-        paragraph("Weights in int4 (`paifuser-lab bench experiment int4`):", *told, "One seed.")
-        if told
-        else ""
-    )
+        parts = [f"{rows[name]} {label}" for name, label in INT4.items() if name in rows]
+        base = percent(one[one.baseline].metric or 0)
+        models.append(f"`{one.workload}`: {'; '.join(parts)}; {base} in fp32.")
+    caption = "Accuracy with int4 weights (`paifuser-lab bench experiment int4`):"
+    return paragraph(caption, *models, "One seed.") if models else ""
 
 
 BLOCKS: dict[str, Block] = {

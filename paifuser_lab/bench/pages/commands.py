@@ -1,10 +1,11 @@
-"""Which claims have no record, and the commands that would make them."""
+"""The command that measures each record, and the note of a block that has none."""
 
 from __future__ import annotations
 
 from .folder import Records
 from .text import paragraph
 
+# The name of a record's file → the command that writes it, with `--json docs/measured/NAME.json`.
 COMMANDS = {
     "models": "bench models resnet18 mobilenetv2 vit-s bert-base --by-hand",
     "fuse": "bench fuse",
@@ -26,16 +27,24 @@ COMMANDS = {
     "int4": "bench experiment int4",
     "attention": "bench experiment attention",
 }
+# Blocks whose record has another name than they have.
+RECORD_OF = {"builds": "fuse_builds", "segmentation": "compress_segnet", "summary": "models"}
+
+
+def not_measured(block: str) -> str:
+    """What stands in a block whose record is not there."""
+    command = COMMANDS[RECORD_OF.get(block, block)]
+    return f"Not measured yet: `paifuser-lab {command}` measures it."
 
 
 def missing(records: Records) -> str:
-    """What is measured by a command and has no record here."""
+    """The commands whose record is not in the folder."""
     commands = [
         f"`paifuser-lab {command}`" for name, command in COMMANDS.items() if not records.has(name)
     ]
     if not commands:
-        return ""
+        return "Every command of these pages has a record."
     return paragraph(
-        "No run of these is on record here, and so nothing is claimed of what they measure: "
-        f"{', '.join(commands)}."
+        "These commands have no record in `docs/measured/` yet, so no page claims what they "
+        f"measure: {', '.join(commands)}."
     )

@@ -1,4 +1,4 @@
-"""Blocks about time: back ends, fused layers, profiling, panels in a browser, attention."""
+"""Blocks about latency: engines, fused layers, profiling, panels in a browser, attention."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..models import HandRatio, ModelsBench
 from ..profile import ProfileBench
 from ..widgets import WidgetRow, WidgetsBench
 from .folder import Block, Records
-from .text import listed, number, paragraph, percent, power, ratio, table, times
+from .text import listed, minus, number, paragraph, percent, power, ratio, table, times
 
 STEPS = {"fold batch-norm": "fold", "channels last": "layout", "attention in windows": "attention"}
 OPERATORS = {"_scaled_dot_product_flash_attention_for_cpu": "attention on a CPU"}
@@ -21,7 +21,7 @@ ENGINES = ("inductor", "onnxruntime", "openvino")
 
 
 def models(records: Records) -> str:
-    """Each model with each back end, and the plan against the best called by hand; every run."""
+    """Each model with each engine, and the plan against the fastest direct call; every run."""
     first, again = records.get("models", ModelsBench), records.get("mobilenetv2_vit-s", ModelsBench)
     if first is None:
         return ""
@@ -31,18 +31,19 @@ def models(records: Records) -> str:
         rows += [
             _model_row(one, again.by_hand.get(one.workload), ", again") for one in again.comparisons
         ]
-    told = paragraph(
+    caption = paragraph(
         f"`paifuser-lab bench models {names} --by-hand` on {first.comparisons[0].machine}, batch",
         "1, fp32, 224² images and 128 tokens.",
         "Latency in ms with the better number of threads (1t or 2t), × = speed-up over the faster",
         "eager baseline. The last column is the",
-        "plan's choice against the fastest of eight direct calls, without this project: 1 is",
-        "equal, below 1 the direct call was faster.",
-        "In the first run of a model the fastest is taken in the rounds in which it was found, "
-        "and what looks best of many has had some luck;"
+        "plan's choice against the fastest of eight direct calls of the same engines, without",
+        "this project: 1 is equal, below 1 the direct call was faster.",
+        "In the first run the fastest call is picked and timed in the same rounds, which favours "
+        "it by chance (the best of many is partly luck);"
         if again is not None
         else "",
-        "a second run (`again`) times the two alone in turn, as the command does it now."
+        "the second run (`again`) times the plan and that call alone, in turn, as the command "
+        "now does."
         if again is not None
         else "",
         "Inductor's figure is the better of frozen and not.",
@@ -56,7 +57,7 @@ def models(records: Records) -> str:
         "`lab.plan` chose",
         "against the best by hand",
     )
-    return f"{told}\n\n{table(header, rows)}"
+    return f"{caption}\n\n{table(header, rows)}"
 
 
 def _model_row(one: Comparison, hand: HandRatio | None, suffix: str) -> list[str]:
@@ -74,7 +75,7 @@ def _with_threads(row: Measurement) -> str:
 
 
 def fuse(records: Records) -> str:
-    """Layers as one, beside the same steps without and a compiler."""
+    """Layers fused with what follows them, beside the same steps without and a compiler."""
     measured = records.get("fuse", FuseBench)
     if measured is None:
         return ""
@@ -86,13 +87,12 @@ def fuse(records: Records) -> str:
         for row in one.rows
         if row.name == "inductor frozen"
     ]
-    told = paragraph(
+    caption = paragraph(
         f"`paifuser-lab bench fuse` on {found[0].machine}, batch 1, fp32, the better number of",
         "threads: latency in ms, × = speed-up over the",
         f"faster eager baseline. Errors are at most {power(max(fused))}, Inductor's",
-        f"{power(max(compiled, default=0))}. Of the recipes with `fuse` the",
-        "best is shown; the last column is Inductor's latency over its: below 1 the compiler was",
-        "faster.",
+        f"{power(max(compiled, default=0))}. The fastest recipe with `fuse` is shown; the last",
+        "column is Inductor's latency divided by its: below 1 the compiler was faster.",
     )
     header = (
         "model",
@@ -102,7 +102,7 @@ def fuse(records: Records) -> str:
         "Inductor, frozen",
         "against Inductor",
     )
-    return f"{told}\n\n{table(header, [_fuse_row(one) for one in found])}"
+    return f"{caption}\n\n{table(header, [_fuse_row(one) for one in found])}"
 
 
 def _fuse_row(one: Comparison) -> list[str]:
@@ -132,11 +132,11 @@ def _with_interval(row: Measurement) -> str:
 
 
 def builds(records: Records) -> str:
-    """What is waited for before the first quick call."""
+    """How long a model takes to build before its first fast call."""
     measured = records.get("fuse_builds", BuildBench)
     if measured is None or not measured.rows:
         return ""
-    told = []
+    parts = []
     for name in dict.fromkeys(row.model for row in measured.rows):
         sides = {row.side: row for row in measured.rows if row.model == name}
         if len(sides) == 2:
@@ -144,13 +144,12 @@ def builds(records: Records) -> str:
                 f"{median(row.cold_s):.1f} and {median(row.warm_s):.1f} s"
                 for row in (sides["fuse"], sides["inductor"])
             )
-            told.append(f"{name} {ours}, Inductor {compiled}")
+            parts.append(f"{name} {ours}, Inductor {compiled}")
     return paragraph(
-        f"Until a model is built (`paifuser-lab bench fuse --builds` on {measured.machine},",
-        f"medians of {measured.rounds} rounds in turn, a fresh",
-        "process each), first with an empty cache, then with a filled one; ours has no cache for",
-        "what it timed, only the folder of a saved",
-        f"model: {'; '.join(told)}.",
+        f"Build time (`paifuser-lab bench fuse --builds` on {measured.machine}, medians of",
+        f"{measured.rounds} rounds in turn, each in a fresh process), first with an empty cache,",
+        "then with a filled one; `fuse` keeps what it timed only in the folder of a saved model:",
+        f"{'; '.join(parts)}.",
     )
 
 
@@ -162,14 +161,14 @@ def profile(records: Records) -> str:
     thousand = ""
     if measured.thousand_layers_s is not None and measured.thousand_layers_drawn_s is not None:
         thousand = (
-            f"A model of 1,000 tiny layers takes {measured.thousand_layers_s:.1f} s for ten runs "
-            "and everything else, and "
+            f"A model of 1,000 tiny layers takes {measured.thousand_layers_s:.1f} s to profile "
+            "(ten runs and the rest), and "
             f"{measured.thousand_layers_drawn_s:.1f} s to draw."
         )
-    told = paragraph(
-        f"`paifuser-lab bench profile` on {measured.machine}: what watching costs while it runs,",
-        "and the sum of all rows against the untouched",
-        "model's latency, both within the same rounds.",
+    caption = paragraph(
+        f"`paifuser-lab bench profile` on {measured.machine}: the overhead of the profiler while",
+        "it runs, and the sum of all rows divided by the latency of the unprofiled model, both",
+        "within the same rounds.",
         thousand,
     )
     rows = [
@@ -182,7 +181,8 @@ def profile(records: Records) -> str:
         ]
         for row in measured.rows
     ]
-    return f"{told}\n\n{table(('model', 'layers', 'latency', 'slower while profiling', 'sum of rows / latency'), rows)}"
+    header = ("model", "layers", "latency", "slower while profiling", "sum of rows / latency")
+    return f"{caption}\n\n{table(header, rows)}"
 
 
 def flops(records: Records) -> str:
@@ -195,21 +195,20 @@ def flops(records: Records) -> str:
     least = max(measured.rows, key=lambda row: row.torch / row.ours)
     return paragraph(
         "FLOPs (`paifuser-lab bench profile --flops`): over the operators that torch's",
-        "FlopCounterMode counts, ours are the same number on",
-        f"{len(equal)} of {len(measured.rows)} models. In all ours are more, since that counter",
-        "takes every other operator for nothing: norms,",
-        "activations, softmax, pooling, and attention where it runs as one operator on a CPU. In",
-        "GFLOPs, ours to torch's:",
-        f"{'; '.join(_flops_told(row) for row in furthest)}; the least apart is {least.model},",
-        f"{_pair(least)}.",
+        "FlopCounterMode counts, both counts agree on",
+        f"{len(equal)} of {len(measured.rows)} models. The totals here are larger, since that",
+        "counter counts no other operator: norms, activations, softmax, pooling, and attention",
+        "where it runs as one operator on a CPU. GFLOPs here and by torch's counter:",
+        f"{'; '.join(_flops_row(row) for row in furthest)}; the smallest difference is",
+        f"{least.model}'s, {_pair(least)}.",
     )
 
 
 def _pair(row: FlopsRow) -> str:
-    return f"{row.ours / 1e9:.3f} to {row.torch / 1e9:.3f}"
+    return f"{row.ours / 1e9:.3f} and {row.torch / 1e9:.3f}"
 
 
-def _flops_told(row: FlopsRow) -> str:
+def _flops_row(row: FlopsRow) -> str:
     name, count = largest(row, 1)[0]
     share = count / max(1, sum(row.beyond_torch.values()))
     return (
@@ -219,29 +218,29 @@ def _flops_told(row: FlopsRow) -> str:
 
 
 def promises(records: Records) -> str:
-    """What was promised for each step beside what it saved."""
+    """The predicted saving of each step beside the measured one."""
     measured = records.get("promises", Experiment)
-    told = [_promise(one) for one in measured.promises] if measured else []
-    if measured is None or not told:
+    parts = [_promise(one) for one in measured.promises] if measured else []
+    if measured is None or not parts:
         return ""
     return paragraph(
-        f"What `explain` promised for {measured.promises[0].before} on {measured.machine}, and",
-        "what `side_by_side` then measured",
-        f"(`paifuser-lab bench experiment promises`): {'; '.join(told)}. Each once.",
+        f"The savings that `explain` predicted for {measured.promises[0].before} on",
+        f"{measured.machine}, and what `side_by_side` then measured",
+        f"(`paifuser-lab bench experiment promises`): {'; '.join(parts)}. Each measured once.",
     )
 
 
 def _promise(one: SideBySide) -> str:
     saves = one.predicted.saves_ms if one.predicted else None
-    promised = "–" if saves is None else f"{-saves:+.1f} ms".replace("-", "−")
-    achieved = f"{-one.achieved_ms:+.1f}".replace("-", "−")
-    return f"{one.after} {promised}, achieved {achieved}" + (
+    predicted = "–" if saves is None else minus(f"{-saves:+.1f} ms")
+    achieved = minus(f"{-one.achieved_ms:+.1f}")
+    return f"{one.after} {predicted}, achieved {achieved}" + (
         f" ({times(one.speedup)})" if one.speedup else ""
     )
 
 
 def widgets(records: Records) -> str:
-    """A panel in a browser: made, received, painted, clicked."""
+    """A panel in a browser: creation, bytes, first paint, clicks."""
     measured = records.get("widgets", WidgetsBench)
     if measured is None or not measured.rows:
         return ""
@@ -252,10 +251,10 @@ def widgets(records: Records) -> str:
         f"created in {first.create_ms:.1f} ms; its data, code and style are",
         f"{first.widget_bytes:,} bytes, and the page received",
         f"{first.received_bytes:,} until the first rows were painted, {first.paint_ms:.0f} ms",
-        f"after the panel was asked for. Of {measured.clicks}",
-        f"clicks half reached Python within {first.click_to_python_ms[0]:.0f} ms (95th percentile",
+        f"after the panel was requested. Of {measured.clicks} clicks half reached Python within",
+        f"{first.click_to_python_ms[0]:.0f} ms (95th percentile",
         f"{first.click_to_python_ms[1]:.1f} ms), and half of",
-        f"Python's {measured.clicks} answers were painted within",
+        f"{measured.clicks} selections made in Python were painted within",
         f"{first.python_to_paint_ms[0]:.0f} ms (95th percentile",
         f"{first.python_to_paint_ms[1]:.1f} ms).",
         *(_larger(row) for row in others),
@@ -270,9 +269,9 @@ def _larger(row: WidgetRow) -> str:
 
 
 def attention(records: Records) -> str:
-    """What attention to the least share of the keys costs and brings."""
+    """Speed-up and metric of attention to the smallest share of the keys measured."""
     measured = records.get("attention", Experiment)
-    told = []
+    parts = []
     for one in measured.attention if measured else ():
         index = len(one.keeps) - 1
         speedup, tokens = (
@@ -281,15 +280,15 @@ def attention(records: Records) -> str:
         )
         if speedup is None or one.dense_value is None:
             continue
-        told.append(
+        parts.append(
             f"{one.keeps[index]:.0%} of the keys made a segmentation of {tokens:,} tokens "
             f"{times(speedup)} as fast "
             f"({one.metric} {one.dense_value:.3f} → {one.values[index]:.3f})"
         )
-    if measured is None or not told:
+    if measured is None or not parts:
         return ""
     return paragraph(
-        f"On {measured.machine} (`paifuser-lab bench experiment attention`) {listed(told)}."
+        f"On {measured.machine} (`paifuser-lab bench experiment attention`) {listed(parts)}."
     )
 
 

@@ -1,4 +1,4 @@
-"""The records of a folder, which a block is written from."""
+"""The records of a folder, from which blocks are written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 class Records:
-    """The records of a folder, by their files' names; None for one that is not there."""
+    """The records of a folder, by file name; None where there is none."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,7 +23,7 @@ class Records:
         return kind.load(path) if path.is_file() else None
 
     def has(self, name: str) -> bool:
-        """Whether there is a file for it."""
+        """Whether the folder has NAME.json."""
         return (self.folder / f"{name}.json").is_file()
 
 

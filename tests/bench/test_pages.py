@@ -1,4 +1,6 @@
-"""The README's figures are those of docs/measured, and what has no record is not claimed."""
+"""The figures in README.md and docs/*.md are those of docs/measured, and what has no record is not
+claimed.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,13 @@ from paifuser_lab.bench.compress import STAGES, CompressBench, CompressedSeed
 from paifuser_lab.bench.experiments import Experiment
 from paifuser_lab.bench.flops import FlopsBench, FlopsRow
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
+from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render
+from paifuser_lab.bench.pages.blocks import BLOCKS
+from paifuser_lab.bench.pages.commands import COMMANDS
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
-from paifuser_lab.bench.readme import blocks_of, differing, render
-from paifuser_lab.bench.readme.missing import COMMANDS
 from paifuser_lab.bench.sensitivity import SensitivityBench
-from paifuser_lab.cli.commands import bench as command
+from paifuser_lab.cli.documents import bench as command
 from paifuser_lab.errors import FileError
 from paifuser_lab.records import (
     AttentionCost,
@@ -35,11 +38,12 @@ from paifuser_lab.records import (
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT / "docs" / "measured"
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in pages_of(ROOT)}
+ALL = "\n".join(PAGES.values())
 
 
 def block(name: str, folder: Path) -> str:
-    """One block of the README as it is written from a folder, in one line."""
+    """One block as it is written from a folder, in one line."""
     text = f"<!-- measured:{name} -->\n<!-- /measured -->"
     return " ".join(blocks_of(render(text, folder))[name].split())
 
@@ -71,38 +75,63 @@ def comparison(**metrics: float) -> Comparison:
     )
 
 
-def test_the_readme_says_what_the_records_say():
-    assert differing(README, render(README, MEASURED)) == []
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_shows_what_the_records_say(page):
+    assert differing(PAGES[page], render(PAGES[page], MEASURED)) == []
 
 
-def test_every_block_that_is_written_stands_in_the_readme():
-    from paifuser_lab.bench.readme.blocks import _known
+def test_every_block_that_is_written_stands_in_one_page():
+    names = [name for text in PAGES.values() for name in blocks_of(text)]
+    assert sorted(names) == sorted(BLOCKS)
 
-    assert sorted(blocks_of(README)) == sorted(_known())
+
+def test_every_record_is_shown_by_a_page():
+    shown = {*COMMANDS, "precision_sums", "mobilenetv2_vit-s"}
+    assert {path.stem for path in MEASURED.glob("*.json")} <= shown
 
 
-def test_no_figure_of_the_section_stands_outside_a_block():
-    section = README.split("## What was measured\n", 1)[1].split("\n## ", 1)[0]
-    rest = re.sub(r"<!-- measured:.*?<!-- /measured -->", "", section, flags=re.DOTALL)
+MEASURED_FIGURE = re.compile(r"\d\s?(?:ms|×|kB|MB|GB/s|GFLOP)(?![\w³²])|\d\.\d+\s?%")
+PLAIN = re.compile(r"<!-- measured:.*?<!-- /measured -->|```.*?```|`[^`]*`", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_measured_figure_stands_outside_a_block(page):
+    assert MEASURED_FIGURE.findall(PLAIN.sub("", PAGES[page])) == []
+
+
+def test_the_readme_s_section_of_results_has_no_figure_of_its_own():
+    section = PAGES["README.md"].split("## Results\n", 1)[1].split("\n## ", 1)[0]
+    rest = PLAIN.sub("", section)
     assert rest.strip()
     assert re.findall(r"\d", rest) == []
 
 
-def test_a_record_that_changes_is_seen_in_the_readme(tmp_path):
+def test_a_record_that_changes_is_seen_in_its_page(tmp_path):
     for path in MEASURED.glob("*.json"):
         shutil.copy(path, tmp_path)
     changed = json.loads((tmp_path / "widgets.json").read_text(encoding="utf-8"))
     changed["data"]["clicks"] += 70
     (tmp_path / "widgets.json").write_text(json.dumps(changed), encoding="utf-8")
-    rendered = render(README, tmp_path)
-    assert differing(README, rendered) == ["widgets"]
+    rendered = render(ALL, tmp_path)
+    assert differing(ALL, rendered) == ["widgets"]
     assert f"Of {changed['data']['clicks']} clicks" in " ".join(rendered.split())
 
 
 def test_a_claim_without_a_record_is_left_out_and_its_command_is_named(tmp_path):
-    bare = blocks_of(render(README, tmp_path))
-    assert {name for name, text in bare.items() if text} == {"missing"}
-    assert all(f"`paifuser-lab {command}`" in bare["missing"] for command in COMMANDS.values())
+    bare = blocks_of(render(ALL, tmp_path))
+    missing = bare.pop("missing")
+    assert all(f"`paifuser-lab {command}`" in missing for command in COMMANDS.values())
+    for name, text in bare.items():
+        assert re.fullmatch(r"Not measured yet: `paifuser-lab (.*)` measures it\.\n", text), name
+
+
+def test_the_readme_s_table_has_a_row_a_model_and_a_sentence_a_subject(tmp_path):
+    for name in ("fuse", "prune"):
+        shutil.copy(MEASURED / f"{name}.json", tmp_path)
+    text = block("summary", tmp_path)
+    assert "| resnet18 | – | 1.48 × | – | – | – | – |" in text
+    assert "on 80 of 80 architectures." in text and "distilled" not in text
+    assert "| resnet18 | 1.64 × | 1.48 × | 3.21 × |" in block("summary", MEASURED)
 
 
 def test_a_block_that_nothing_writes_is_an_error(tmp_path):
@@ -110,27 +139,31 @@ def test_a_block_that_nothing_writes_is_an_error(tmp_path):
         render("<!-- measured:speed-of-light -->\n<!-- /measured -->", tmp_path)
 
 
-def test_the_command_finds_a_figure_that_is_not_the_records_and_puts_it_right(tmp_path):
+def test_the_command_finds_a_figure_that_is_not_the_record_s_and_corrects_it(tmp_path):
     shutil.copytree(MEASURED, tmp_path / "docs" / "measured")
-    path = tmp_path / "README.md"
-    wrong = README.replace("209,540", "103,000")
-    assert wrong != README
-    path.write_text(wrong, encoding="utf-8")
-    checked = CliRunner().invoke(command, ["readme", str(path), "--check"])
-    assert checked.exit_code == 1 and "widgets" in checked.output
-    assert path.read_text(encoding="utf-8") == wrong
-    assert CliRunner().invoke(command, ["readme", str(path)]).exit_code == 0
-    assert path.read_text(encoding="utf-8") == README
-    assert CliRunner().invoke(command, ["readme", str(path), "--check"]).exit_code == 0
+    for name, text in PAGES.items():
+        folder = tmp_path if name == "README.md" else tmp_path / "docs"
+        (folder / name).write_text(text, encoding="utf-8")
+    page = tmp_path / "docs" / "workbench.md"
+    wrong = PAGES["workbench.md"].replace("209,540", "103,000")
+    assert wrong != PAGES["workbench.md"]
+    page.write_text(wrong, encoding="utf-8")
+    checked = CliRunner().invoke(command, ["pages", str(tmp_path), "--check"])
+    assert checked.exit_code == 1 and "workbench.md differs" in checked.output
+    assert "widgets" in checked.output
+    assert page.read_text(encoding="utf-8") == wrong
+    assert CliRunner().invoke(command, ["pages", str(tmp_path)]).exit_code == 0
+    assert page.read_text(encoding="utf-8") == PAGES["workbench.md"]
+    assert CliRunner().invoke(command, ["pages", str(tmp_path), "--check"]).exit_code == 0
 
 
-def test_both_runs_against_the_best_by_hand_are_told():
-    told = block("models", MEASURED)
-    assert "| 0.95 (0.88–1.00) |" in told and "| 0.94 (0.77–1.06) |" in told
-    assert "mobilenetv2, again" in told and "| 0.99 (0.98–1.01) |" in told
+def test_both_runs_against_the_fastest_direct_call_are_shown():
+    text = block("models", MEASURED)
+    assert "| 0.95 (0.88–1.00) |" in text and "| 0.94 (0.77–1.06) |" in text
+    assert "mobilenetv2, again" in text and "| 0.99 (0.98–1.01) |" in text
 
 
-def test_builds_are_told_with_both_caches(tmp_path):
+def test_build_times_are_shown_with_both_caches(tmp_path):
     rows = (
         BuildTime(model="net", side="fuse", steps=("fuse",), cold_s=(3.0, 9.0, 4.0), warm_s=(2.0,)),
         BuildTime(
@@ -141,19 +174,19 @@ def test_builds_are_told_with_both_caches(tmp_path):
     assert "net 4.0 and 2.0 s, Inductor 20.0 and 5.0 s." in block("builds", tmp_path)
 
 
-def test_flops_are_told_beside_the_plain_counters(tmp_path):
+def test_flops_are_shown_beside_torch_s_counter(tmp_path):
     attention = "_scaled_dot_product_flash_attention_for_cpu"
     rows = (
         FlopsRow(model="vit", ours=1200, torch=1000, beyond_torch={attention: 150, "gelu": 50}),
         FlopsRow(model="net", ours=1010, torch=1000, beyond_torch={"relu": 20}),
     )
     FlopsBench(machine="here", rows=rows).save(tmp_path / "flops.json")
-    told = block("flops", tmp_path)
-    assert "the same number on 1 of 2 models" in told
-    assert "75 % of the difference is attention on a CPU" in told
+    text = block("flops", tmp_path)
+    assert "both counts agree on 1 of 2 models" in text
+    assert "75 % of the difference is attention on a CPU" in text
 
 
-def test_promises_and_attention_are_told(tmp_path):
+def test_predicted_savings_and_attention_are_shown(tmp_path):
     reason = Reason(topic="format", sentence="it is fp32", step={"layout": {}}, saves_ms=1.1)
     pair = SideBySide(
         before="net",
@@ -183,14 +216,14 @@ def test_promises_and_attention_are_told(tmp_path):
         tmp_path / "attention.json"
     )
     assert "channels last −1.1 ms, achieved −1.5 (1.06 ×)" in block("promises", tmp_path)
-    told = block("attention", tmp_path)
+    text = block("attention", tmp_path)
     assert (
         "10% of the keys made a segmentation of 1,024 tokens 2.00 × as fast (mIoU 0.940 → 0.930)"
-        in told
+        in text
     )
 
 
-def test_comparisons_of_experiments_are_told(tmp_path):
+def test_comparisons_of_experiments_are_shown(tmp_path):
     sums = comparison(**{"sums in fp32": 0.9, "sums in int8": 0.9})
     cut = comparison(**{"25%, repaired": 0.98, "25%, as cut": 0.12})
     planned = comparison(int8=0.97, plan_precision=0.99)
@@ -199,15 +232,13 @@ def test_comparisons_of_experiments_are_told(tmp_path):
     assert "Of net in ONNX Runtime, one thread: 2.00 × as fast as without." in block(
         "sums", tmp_path
     )
-    assert "at 50 % of the parameters 98.0 %, without the least squares 12.0 %" in block(
-        "cut", tmp_path
-    )
-    assert "99.0 % right, output error 2.0e-2, 2 kB. Uniform: int8 97.0 % right" in block(
+    assert "at 50 % of the parameters 98.0 %, without the refit 12.0 %" in block("cut", tmp_path)
+    assert "99.0 % accuracy, output error 2.0e-2, 2 kB. Uniform: int8 97.0 % accuracy" in block(
         "allocation", tmp_path
     )
 
 
-def test_peers_are_told_where_they_took_part(tmp_path):
+def test_peers_are_shown_where_they_took_part(tmp_path):
     ours, theirs = (
         PruneRow(name="net", verdict=verdict, seconds=1.0) for verdict in ("exact", "timed out")
     )
@@ -238,7 +269,7 @@ def test_peers_are_told_where_they_took_part(tmp_path):
     assert "36 s, PyHessian layer by layer 54 s (1.5 ×)" in block("hessian", tmp_path)
 
 
-def test_agreement_and_segmentation_are_told(tmp_path):
+def test_agreement_and_segmentation_are_shown(tmp_path):
     methods = (
         Method(name="quadratic", seconds=1.0, samples=3, agreement={"int8": 0.97}),
         Method(name="ablation", seconds=9.0, samples=3),
@@ -261,6 +292,6 @@ def test_agreement_and_segmentation_are_told(tmp_path):
     CompressBench(machine="here", model="segnet", batch=4, recipe="", runs=(run,)).save(
         tmp_path / "compress_segnet.json"
     )
-    assert "accuracy 0.990 → 0.700 (0.500 right after one cut), 4.00 × as fast. One seed." in block(
-        "segmentation", tmp_path
-    )
+    text = block("segmentation", tmp_path)
+    assert "accuracy 0.990 → 0.700 (0.500 right after one cut, untrained), 4.00 × as fast." in text
+    assert text.endswith("One seed.")
