@@ -283,9 +283,9 @@ def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
         step = {"prune": {"layers": removed, "importance": "random", "round_to": 1}}
         variant = lab.apply(work, lab.Recipe([step]))
         seen = lab.profile(variant, runs=1, seconds=0.01, threads=1)
-        told = cost.predict(cost.widths(removed))
+        predicted = cost.predict(cost.widths(removed))
         assert (
-            told.flops == pytest.approx(2 * seen.root.total_macs, abs=20)
-            and told.flops < 0.9 * cost.predict(cost.full).flops
+            predicted.flops == pytest.approx(2 * seen.root.total_macs, abs=20)
+            and predicted.flops < 0.9 * cost.predict(cost.full).flops
         )
-        assert told.parameters == sum(weight.numel() for weight in variant.module.parameters())
+        assert predicted.parameters == sum(weight.numel() for weight in variant.module.parameters())

@@ -12,9 +12,11 @@ import numpy
 import traitlets
 
 from ...errors import PaifuserError, RecipeError
-from ...pruning.groups.scores import as_importance, default_importance, shown_and_cut
+from ...pruning.groups.scores import default_importance
 from ...recipe import Recipe
 from ...records import Importance
+from ...saliency.channels import CHANNEL_ESTIMATORS
+from ...saliency.estimate_channels import cut_note
 from ...session.queries import IMPORTANCE
 from ...session.state import State
 from ...workload import Workload
@@ -35,10 +37,8 @@ PATTERN = frozenset("*?[")
 
 
 def pruning(ratios: Mapping[str, float], method: str) -> dict[str, Any]:
-    """The step that removes these shares, judged as the person saw it where the step can judge
-    so.
-    """
-    known = {"importance": method} if as_importance(method) else {}
+    """The step that removes these shares by the importance that is shown."""
+    known = {"importance": method} if method in CHANNEL_ESTIMATORS else {}
     return {"prune": {"layers": dict(ratios), **known}}
 
 
@@ -146,7 +146,7 @@ def packed_importance(found: Importance) -> dict[str, Any]:
             mode="json",
         ),
         "title": f"{found.workload}: how much each channel matters",
-        "cut_by": found.cut_by or shown_and_cut(found.method, as_importance(found.method)),
+        "cut_by": found.cut_by or cut_note(found.method),
         "notes": list(found.notes),
         "layer": [row.layer for row in found.rows],
         "kind": numbered(row.kind for row in found.rows),
@@ -202,15 +202,17 @@ def cut_shown(state: State) -> dict[str, Any]:
 
 
 def cut_by(state: State, work: Workload) -> str:
-    """Which scores are shown, and by which the step prune cuts; '' where none are shown.
+    """How the step prune cuts by the values that are shown, or by which others; '' where none are
+    shown.
 
     A step in the recipe says by which; without one it is what a drag would choose.
     """
     if state.importance is None:
         return ""
     steps = [step for step in state.recipe if step.kind == "prune"]
-    asked = steps[-1].options.get("importance", "") if steps else state.importance.method
-    return shown_and_cut(state.importance.method, as_importance(asked) or default_importance(work))
+    shown = state.importance.method
+    cut = steps[-1].options.get("importance", default_importance(work)) if steps else shown
+    return cut_note(shown, cut)
 
 
 def achieved_cut(state: State) -> dict[str, Any] | None:
