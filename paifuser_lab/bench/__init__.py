@@ -23,5 +23,6 @@ kernels           CUDA kernels: exactness, and time against torch
 widgets           a widget in a real JupyterLab: create, paint, click
 probe             the panel of that bench, with time stamps
 jupyterlab        JupyterLab in a browser: served, opened, run
-readme            the README's figures, rendered from records
+pages             the figures of README.md and docs/, rendered from records
+pictures          the pictures of the README and of docs/
 """

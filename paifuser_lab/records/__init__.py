@@ -5,6 +5,7 @@ in it. One file a subject.
 
 record           the base class: frozen, saved and loaded as JSON
 text             readable numbers, text tables and HTML tables, shared by all
+workload_name     which workload a record is about: its name, and the workload itself in one process
 hardware         what a machine can do: processor, accelerators, measured ceilings
 profile          a model's time, memory and bytes by layer; its roofline
 layer_profile    one layer of a profile, its operators and kernels
