@@ -106,7 +106,7 @@ class Session(Working):
         """
         if name not in QUERIES:
             raise PaifuserError(
-                f"A session cannot look at '{name}'; it looks at {', '.join(QUERIES)}."
+                f"A session has no query '{name}'; it has {', '.join(QUERIES)}."
             )
         seconds = QUERIES[name].seconds if seconds is None else seconds
         if not seconds > 0:

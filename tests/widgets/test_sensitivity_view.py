@@ -199,18 +199,20 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
         .read_text(encoding="utf-8")
         .split('[data-jp-theme-light="false"]')[:2]
     )
-    told = dict(
+    colours = dict(
         re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark)
     )
-    assert tuple(told[f"--pf-heat-{step}"] for step in range(9)) == ramp
-    assert tuple(told[f"--pf-series-{place}"] for place in range(6)) == series
+    assert tuple(colours[f"--pf-heat-{step}"] for step in range(9)) == ramp
+    assert tuple(colours[f"--pf-series-{place}"] for place in range(6)) == series
     rules = dict(
         re.findall(
             r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
             asset("widgets/shared/heat.css").read_text(),
         )
     )
-    assert all(contrast(told[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp))
+    assert all(
+        contrast(colours[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp)
+    )
     lights = [luminance(colour) for colour in ramp]
     assert lights == sorted(lights, reverse=theme is LIGHT), (
         "a step further is always further from the paper"
@@ -360,13 +362,13 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
 
 
 def test_the_seconds_that_it_takes_are_counted(bench, engine):
-    told = threading.Event()
-    engine(lambda work, **options: FOUND if told.wait(PATIENCE) else None)
+    done = threading.Event()
+    engine(lambda work, **options: FOUND if done.wait(PATIENCE) else None)
     end = bench.session.observe(
-        lambda state: told.set() if state.status == "sensing" and state.done else None
+        lambda state: done.set() if state.status == "sensing" and state.done else None
     )
     bench.session.look_at("sensitivity", seconds=5)
-    assert bench.wait(PATIENCE).sensitivity is FOUND and told.is_set()
+    assert bench.wait(PATIENCE).sensitivity is FOUND and done.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)
 
