@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
-from paifuser_lab.comparison import comparison
+from paifuser_lab.comparison import comparison, contenders, rows
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, Samples
 from paifuser_lab.model.weights import weights_hash
@@ -40,8 +40,9 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     else 4 ms.
     """
     CLOCK.clear()
-    monkeypatch.setattr(comparison, "hardware", lambda: MACHINE)
-    monkeypatch.setattr(comparison, "thread_choices", lambda: (1, 2))
+    for module in (comparison, rows):
+        monkeypatch.setattr(module, "hardware", lambda: MACHINE)
+    monkeypatch.setattr(contenders, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)
 
 

@@ -20,7 +20,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Variant, Workload, steps
 from paifuser_lab.cli import program
-from paifuser_lab.comparison import comparison
+from paifuser_lab.comparison import comparison, contenders, rows
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import answer_hash, load_weights, save_weights, weights_hash
 from paifuser_lab.pruning.groups import remembered
@@ -281,8 +281,9 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
         memory_bytes=1,
         ceilings=(),
     )
-    monkeypatch.setattr(comparison, "hardware", lambda: machine)
-    monkeypatch.setattr(comparison, "thread_choices", lambda: (1,))
+    for module in (comparison, rows):
+        monkeypatch.setattr(module, "hardware", lambda: machine)
+    monkeypatch.setattr(contenders, "thread_choices", lambda: (1,))
 
 
 @pytest.fixture
