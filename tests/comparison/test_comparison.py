@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import paifuser_lab as lab
 from paifuser_lab import Comparison, Recipe, Workload
-from paifuser_lab.comparison import comparison, contenders, rows
+from paifuser_lab.comparison import comparison, contenders
+from paifuser_lab.comparison import rows as contender_rows
 from paifuser_lab.errors import MeasureError, StepError
 from paifuser_lab.measure import Candidate, Samples
 from paifuser_lab.model.weights import weights_hash
@@ -40,7 +41,7 @@ def on_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     else 4 ms.
     """
     CLOCK.clear()
-    for module in (comparison, rows):
+    for module in (comparison, contender_rows):
         monkeypatch.setattr(module, "hardware", lambda: MACHINE)
     monkeypatch.setattr(contenders, "thread_choices", lambda: (1, 2))
     monkeypatch.setattr(comparison, "rounds_in_turn", rounds_on_paper)
@@ -173,8 +174,8 @@ def test_what_is_not_faster_says_so(ms: float, note: str) -> None:
 def test_a_verdict_is_the_intervals_in_the_table_and_in_the_workbench(
     interval: tuple[float, float], notes: tuple[str, ...], word: str
 ) -> None:
-    assert comparison._verdict(interval, is_baseline=False) == notes
-    assert comparison._verdict(interval, is_baseline=True) == ()
+    assert contender_rows._verdict(interval, is_baseline=False) == notes
+    assert contender_rows._verdict(interval, is_baseline=True) == ()
     rows = (
         Measurement(
             name="baseline", threads=1, latency_ms=2.0, speedup=1.0, speedup_interval=(1.0, 1.0)
