@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..kernels import attend_to_blocks
-from ..kernels.block_sparse_attention import BLOCK, blocks_of, compose
+from ..kernels.block_gather import BLOCK, blocks_of, compose
 from .block_lists import listed
 from .masks import as_whole, may_blind, visible_keys
 from .sparsity import Keeping

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..kernels import choose_blocks
 from ..kernels.block_choice import best_blocks, block_scores, blocks_under
-from ..kernels.block_sparse_attention import BLOCK, blocks_of
+from ..kernels.block_gather import BLOCK, blocks_of
 from .masks import is_listed
 from .sparsity import Keeping
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels.block_sparse_attention import BLOCK
+from ..kernels.block_gather import BLOCK
 
 
 def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
-from ..kernels.block_sparse_attention import blocks_of
+from ..kernels.block_gather import blocks_of
 from ..pruning.refit import samples_of
 from ..workload import Workload
 from .attention import as_many

@@ -1,6 +1,4 @@
-"""From a CUDA source to machine code for one architecture. Needs no GPU: what is compiled here can
-be carried to one.
-"""
+"""From a CUDA source to machine code for one architecture; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Program:
-    """What decides the machine code, to the last byte."""
+    """Everything that decides the machine code, to the last byte."""
 
     source: str
     headers: dict[str, str]

@@ -1,6 +1,4 @@
-"""Machine code kept between runs: in a folder of the user's own, written whole, believed only when
-its SHA-256 agrees.
-"""
+"""Machine code cached between runs in the user's own folder, used only when its SHA-256 agrees."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from .resources import Resources, resources_in
 
 
 class Cubin(BaseModel):
-    """Machine code of one entry: where it is, the name to load it by, and what it takes."""
+    """Machine code of one entry: its path, the name to load it by, and the resources it takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     path: Path
@@ -33,7 +31,7 @@ class Cubin(BaseModel):
 
 
 def cubin_of(program: Program) -> Cubin:
-    """The machine code of a program: out of the cache, or made now."""
+    """The machine code of a program: from the cache, or compiled now."""
     folder = _folder()
     compiler = nvrtc().version
     note = folder / f"{program.entry.split('<')[0]}-{program.key(compiler)[:20]}.json"
@@ -68,9 +66,7 @@ def _write(made: Cubin, code: bytes, note: Path) -> None:
 
 
 def _read(note: Path) -> Cubin | None:
-    """What is kept under a name, or None where nothing is; what is damaged is said and made
-    again.
-    """
+    """The cached machine code of a name, or None; damage is a warning."""
     if not note.exists():
         return None
     try:
@@ -93,8 +89,9 @@ def _read(note: Path) -> Cubin | None:
 
 
 def _folder() -> Path:
-    """The user's own folder of machine code, or one of this run where that cannot be had: whoever
-    can write there decides what runs.
+    """The user's own folder of machine code, or a temporary one where that is not private.
+
+    Whoever can write there decides what runs.
     """
     try:
         folder = cache_folder("kernels")

@@ -46,10 +46,10 @@ def convolve_depthwise(
     (channels, 1, side, side).
     """
     middle = weight.shape[-1] // 2 if padding is None else padding
-    made: Tensor = torch.ops.paifuser.depthwise(
+    output: Tensor = torch.ops.paifuser.depthwise(
         x, weight, bias, residual, stride, middle, activation
     )
-    return made
+    return output
 
 
 def compose(
@@ -62,9 +62,9 @@ def compose(
     activation: str,
 ) -> Tensor:
     """The same, composed in torch."""
-    made = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
-    made = made if residual is None else made + residual
-    return made.contiguous(memory_format=torch.channels_last)
+    output = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
+    output = output if residual is None else output + residual
+    return output.contiguous(memory_format=torch.channels_last)
 
 
 def empty(
@@ -197,7 +197,7 @@ def _threads(tile: Tile) -> int:
 
 
 def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
-    """Of `Depthwise::Tile` in the source: the pixels that a tile looks at, and the weights in fp32
+    """Of `Depthwise::Tile` in the source: the pixels that a tile reads, and the weights in fp32
     with a wider pitch.
     """
     across, down = ((tile[one] - 1) * stride + side for one in ("width", "height"))

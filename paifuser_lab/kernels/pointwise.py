@@ -47,8 +47,8 @@ def project(
     """activation(x · weightᵀ + bias + residual): a linear layer and what follows it; `weight` is
     (out, in).
     """
-    made: Tensor = torch.ops.paifuser.pointwise(x, weight, bias, residual, activation)
-    return made
+    output: Tensor = torch.ops.paifuser.pointwise(x, weight, bias, residual, activation)
+    return output
 
 
 def convolve_pointwise(
@@ -77,8 +77,8 @@ def compose(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
     """The same, composed in torch."""
-    made = F.linear(x, weight, bias)
-    return ACTIVATIONS[activation](made if residual is None else made + residual).contiguous()
+    product = F.linear(x, weight, bias)
+    return ACTIVATIONS[activation](product if residual is None else product + residual).contiguous()
 
 
 def empty(

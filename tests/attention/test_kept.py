@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from paifuser_lab.attention import Keeping, attention, make_dense
-from paifuser_lab.kernels.block_sparse_attention import BLOCK, blocks_of, compose
+from paifuser_lab.kernels.block_gather import BLOCK, blocks_of, compose
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import Inputs

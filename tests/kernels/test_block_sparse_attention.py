@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import attend_to_blocks, choose_blocks, errors_by_density
-from paifuser_lab.kernels.block_sparse_attention import BLOCK, KERNEL, blocks_of
+from paifuser_lab.kernels.block_gather import BLOCK, blocks_of
+from paifuser_lab.kernels.block_sparse_attention import KERNEL
 from paifuser_lab.kernels.launch import DeclinedError
 from paifuser_lab.measure.flops import counter
 from tests.support.cuda_on_cpu.emulator import source_of
@@ -113,7 +114,7 @@ def exact(inputs):
 
 
 def assert_exact(made, inputs):
-    # Weights are rounded to 16 bits, then the answer is: a mean of values is off by at most a unit
+    # Weights are rounded to 16 bits, then the output is: a mean of values is off by at most a unit
     # of the largest.
     allowed = 1.1 * torch.finfo(made.dtype).eps * inputs[2].abs().max().item()
     torch.testing.assert_close(made.double(), exact(inputs), rtol=0, atol=allowed)

@@ -36,7 +36,7 @@ from tests.kernels.test_window_attention import inputs_of as windows
 from tests.support.cuda_on_cpu.emulator import HERE
 from tests.support.kernel_checks import exact
 from tests.support.kernel_probes import CHECKS, launched
-from tests.support.kernel_steps import assert_rounded_once
+from tests.support.quantized_kernels import assert_rounded_once
 
 pytestmark = [
     pytest.mark.gpu,

@@ -38,7 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch):
+def no_earlier_warning(monkeypatch):
     monkeypatch.setattr(operators, "_warned", set())
 
 
@@ -392,10 +392,10 @@ def extras_of(tmp_path, answer):
         f"VENV={tmp_path / 'venv'}",
         "install",
     ]
-    told = subprocess.run(
+    output = subprocess.run(
         command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True
     ).stdout
-    return re.search(r"--editable '\.\[(.*)\]'", told)[1].split(",")
+    return re.search(r"--editable '\.\[(.*)\]'", output)[1].split(",")
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

@@ -24,6 +24,7 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
 from paifuser_lab.kernels import tile_choice
 from paifuser_lab.kernels.compile import FLAGS, Program
+from paifuser_lab.kernels.disassembly import instructions_run, unit_of
 from paifuser_lab.kernels.launch import Launch
 from paifuser_lab.kernels.tile_choice import forget_measured_tiles, measured_tile
 from paifuser_lab.kernels.tiles import Tiles
@@ -31,7 +32,6 @@ from paifuser_lab.kernels.tuning import candidates as looking
 from paifuser_lab.kernels.tuning import store
 from paifuser_lab.kernels.tuning.bound import Bound, bound_of, device_of
 from paifuser_lab.kernels.tuning.candidates import Prospect, Prospects, prospects
-from paifuser_lab.kernels.tuning.loops import instructions_run, unit_of
 from paifuser_lab.kernels.tuning.occupancy import LIMITS, blocks_at_once, limits_of
 from paifuser_lab.kernels.tuning.store import Best, keep, measured_on
 from paifuser_lab.machine.datasheets import find_device

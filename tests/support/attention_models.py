@@ -36,7 +36,7 @@ class Attended(nn.Module):
         return x + self.attention(given, given, given, **options)[0]
 
 
-def sight():
+def vision():
     """A vision transformer of as many tokens as 16 × 16 patches and one are."""
     return (
         VisionTransformer(side=64, patch=4, width=32, depth=2, heads=2, classes=5).eval(),
@@ -112,7 +112,7 @@ def right(batch, tokens=200, missing=90):
 
 
 MODELS = {
-    "the zoo's ViT": sight,
+    "the zoo's ViT": vision,
     "the zoo's BERT": text,
     "the zoo's BERT, padded": lambda: padded_text(right(2)),
     "the zoo's BERT, padded on the left": lambda: padded_text(right(2).flip(1)),

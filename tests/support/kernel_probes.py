@@ -27,7 +27,7 @@ def launched(
 
 
 def check_products(run: Run, device: str = "cpu") -> None:
-    """16×16 by 16×8, whole numbers small enough to be exact in every type."""
+    """16×16 by 16×8, integers small enough to be exact in every type."""
     chance = np.random.default_rng(0)
     left, right = chance.integers(-4, 5, (16, 16)), chance.integers(-4, 5, (16, 8))
     for kind, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
@@ -54,7 +54,7 @@ def check_products(run: Run, device: str = "cpu") -> None:
 
 
 def check_whole_products(run: Run, device: str = "cpu") -> None:
-    """16×32 by 32×8 in whole numbers with and without a sign, with the extremes."""
+    """16×32 by 32×8 in integers with and without a sign, with the extremes."""
     chance = np.random.default_rng(0)
     for kind in (np.int8, np.uint8):
         left, right = (
@@ -82,7 +82,7 @@ def check_whole_products(run: Run, device: str = "cpu") -> None:
 
 
 def check_bytes(run: Run, device: str = "cpu") -> None:
-    """Four products of whole numbers added up, with the extremes; bytes of two words in another
+    """Four products of integers added up, with the extremes; bytes of two words in another
     order.
     """
     chance = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def check_bytes(run: Run, device: str = "cpu") -> None:
 def whole(
     chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
 ) -> np.ndarray:
-    """Whole numbers from end to end of a type, both ends among them."""
+    """Integers from end to end of a type, both ends among them."""
     ends = np.iinfo(kind)
     made = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
     made[0, :4], made[1, :4] = ends.min, ends.max

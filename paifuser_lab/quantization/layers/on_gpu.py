@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels import Steps, convolve_depthwise_int8, project_int8
+from ...kernels import QuantParams, convolve_depthwise_int8, project_int8
 from ...kernels.depthwise_int8 import SIDES, STRIDES
 from ...kernels.driver import packages
-from ...kernels.steps import NUMBERS, WIDTH, sums_of
+from ...kernels.quantized import FLOATS, WIDTH, weight_sums
 
 CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # what may follow on the way
 
@@ -65,14 +65,14 @@ def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dt
     point.
     """
     if layer._packed is None:
-        layer._packed = (layer.scales[:, 0] * layer.span.scale).contiguous(), sums_of(layer.values)
+        layer._packed = (layer.scales[:, 0] * layer.span.scale).contiguous(), weight_sums(layer.values)
     scales, sums = layer._packed
-    makes_steps = dtype == torch.uint8
+    is_quantized = dtype == torch.uint8
     how: dict[str, Any] = {
         "zero": layer.span.zero,
         "sums": sums,
-        "into": Steps(scale, zero) if makes_steps else dtype if dtype in NUMBERS else torch.float32,
-        "activation": CLAMPS[layer.outlet.clamp] if makes_steps else "none",
+        "into": QuantParams(scale, zero) if is_quantized else dtype if dtype in FLOATS else torch.float32,
+        "activation": CLAMPS[layer.outlet.clamp] if is_quantized else "none",
     }
     if layer.values.ndim == 2:
         made = project_int8(steps, layer.values, scales, layer.bias, **how)
@@ -83,7 +83,7 @@ def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dt
     else:
         place: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
         made = convolve_depthwise_int8(steps, layer.values, scales, layer.bias, **place, **how)
-    return made if makes_steps else made.to(dtype)
+    return made if is_quantized else made.to(dtype)
 
 
 @cache

@@ -77,7 +77,7 @@ void multiply_16(const Slots& brought, Slots& taken, unsigned) {
     for (int r = 0; r < 4; r++) taken[lane][r] = as_bits(sum[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2]);
 }
 
-// m16n8k32 in whole numbers, of which the left side's may have no sign: four numbers a register; of the left side columns 4·quad + 16·(r / 2), of the right side rows 4·quad + 16·r.
+// m16n8k32 in integers, of which the left side's may have no sign: four numbers a register; of the left side columns 4·quad + 16·(r / 2), of the right side rows 4·quad + 16·r.
 template <class LEFT>
 void multiply_8(const Slots& brought, Slots& taken, unsigned) {
   static int left[16][32], right[32][8], sum[16][8];

@@ -28,7 +28,7 @@ void pause(State state, const char* waits_at);
 void run_grid(dim3 grid, dim3 block, size_t shared_size, unsigned order, void (*entry)(void*), void* argument);
 void forget_meetings();
 
-// What ThreadSanitizer is told: what was written before `release` may be read after `acquire`.
+// What ThreadSanitizer learns: what was written before `release` may be read after `acquire`.
 void release(void* token);
 void acquire(void* token);
 

@@ -1,11 +1,11 @@
-// Steps: whole numbers of eight bits, each of which stands for (step - zero) · scale.
+// Steps: int8 values, each of which stands for (step - zero) · scale.
 //
 // In here a step is 0 … 255 whichever type it has in memory: int8 is the same with the highest bit turned over and a zero point
-// that is 128 more. Whole numbers and numbers become each other by adding, which is quicker than converting.
+// that is 128 more. Integers and numbers become each other by adding, which is quicker than converting.
 #pragma once
 #include "activation.cuh"
 
-constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is a whole number in its low bits, halves to even
+constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is a integer in its low bits, halves to even
 constexpr unsigned WHOLE_BITS = 0x4b400000u;
 
 DEVICE unsigned turned(unsigned word, uint8) { return word; }
@@ -31,7 +31,7 @@ struct Rounding {
   }
 };
 
-// Where numbers come to be in units of a step of the answer: at once, or after an activation that needs them as they are.
+// Where numbers come to be in units of a step of the output: at once, or after an activation that needs them as they are.
 template <class OUT, int ACTIVATION>
 struct Units {
   static constexpr bool MAKES_STEPS = sizeof(OUT) == 1, AT_ONCE = MAKES_STEPS && ACTIVATION == NONE;
@@ -39,7 +39,7 @@ struct Units {
   DEVICE static float after(float inverse) { return MAKES_STEPS && !AT_ONCE ? inverse : 1.0f; }
 };
 
-// Two neighbours, where the answer is numbers.
+// Two neighbours, where the output is numbers.
 DEVICE void store(float* to, float low, float high) { *reinterpret_cast<float2*>(to) = make_float2(low, high); }
 template <class T>
 DEVICE void store(T* to, float low, float high) { *reinterpret_cast<unsigned*>(to) = pack(low, high, T{}); }
