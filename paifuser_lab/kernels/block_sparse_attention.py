@@ -66,7 +66,7 @@ def empty(
     is_causal: bool,
     scale: float,
 ) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if query.dim() != 4 or key.dim() != 4 or key.shape != value.shape:
         raise KernelError(
             "block_sparse_attention takes queries, keys and values as (batch, heads, tokens, "

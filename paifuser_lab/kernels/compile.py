@@ -53,14 +53,14 @@ def program(kernel: str, entry: str, architecture: str) -> Program:
 
 def headers_of(source: str) -> dict[str, str]:
     """Every header that a source includes from its own folder, and those that they include."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     waiting = [source]
     while waiting:
         for name in _INCLUDE.findall(waiting.pop()):
-            if name not in found:
-                found[name] = read_text(asset(f"kernels/{name}"))
-                waiting.append(found[name])
-    return found
+            if name not in headers:
+                headers[name] = read_text(asset(f"kernels/{name}"))
+                waiting.append(headers[name])
+    return headers
 
 
 def architecture_of(capability: tuple[int, int], compiler: Nvrtc) -> str:

@@ -40,7 +40,7 @@ def cubin_of(program: Program) -> Cubin:
 
 def _made(program: Program, compiler: str, note: Path) -> Cubin:
     compiled = program.compiled()
-    made = Cubin(
+    cubin = Cubin(
         path=note.with_suffix(".cubin"),
         entry=compiled.entry,
         sha256=hashlib.sha256(compiled.cubin).hexdigest(),
@@ -49,19 +49,19 @@ def _made(program: Program, compiler: str, note: Path) -> Cubin:
         resources=resources_in(compiled.log, compiled.entry),
     )
     try:
-        _write(made, compiled.cubin, note)
+        _write(cubin, compiled.cubin, note)
     except FileError as error:
         warnings.warn(f"Machine code is kept for this run alone: {error}", stacklevel=2)
-        made = made.model_copy(update={"path": _folder_of_this_run() / made.path.name})
-        made.path.write_bytes(compiled.cubin)
-    return made
+        cubin = cubin.model_copy(update={"path": _folder_of_this_run() / cubin.path.name})
+        cubin.path.write_bytes(compiled.cubin)
+    return cubin
 
 
-def _write(made: Cubin, code: bytes, note: Path) -> None:
-    with replacing(made.path) as temporary:
+def _write(cubin: Cubin, code: bytes, note: Path) -> None:
+    with replacing(cubin.path) as temporary:
         temporary.write_bytes(code)
-    write_text(note, made.model_dump_json(indent=1) + "\n")
-    for path in (made.path, note):
+    write_text(note, cubin.model_dump_json(indent=1) + "\n")
+    for path in (cubin.path, note):
         path.chmod(0o600)
 
 
@@ -70,16 +70,16 @@ def _read(note: Path) -> Cubin | None:
     if not note.exists():
         return None
     try:
-        found = Cubin.model_validate_json(note.read_bytes())
+        cached = Cubin.model_validate_json(note.read_bytes())
         code = note.with_suffix(".cubin").read_bytes()
     except (OSError, ValidationError) as error:
         reason = first_line(error)
     else:
         if (
-            found.path == note.with_suffix(".cubin")
-            and hashlib.sha256(code).hexdigest() == found.sha256
+            cached.path == note.with_suffix(".cubin")
+            and hashlib.sha256(code).hexdigest() == cached.sha256
         ):
-            return found
+            return cached
         reason = "its SHA-256 is another"
     warnings.warn(
         f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.",

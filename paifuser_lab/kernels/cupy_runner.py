@@ -65,12 +65,12 @@ class CupyRunner:
         """An entry on a device, ready to be launched."""
         cupy = _cupy()
         architecture = architecture_of(torch.cuda.get_device_capability(device), nvrtc())
-        made = cubin_of((self._source or program)(kernel, entry, architecture))
+        cubin = cubin_of((self._source or program)(kernel, entry, architecture))
         try:
             with cupy.cuda.Device(device):
-                return _function_of(cupy, made, shared_bytes)
+                return _function_of(cupy, cubin, shared_bytes)
         except _errors_of(cupy) as error:
-            compiler = f"CUDA {made.compiler.partition('.')[0]}"
+            compiler = f"CUDA {cubin.compiler.partition('.')[0]}"
             raise KernelError(
                 f"{entry} does not load ({first_line(error)}); is the driver older than {compiler}?"
             ) from error
@@ -87,8 +87,8 @@ def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
     return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
 
-def _function_of(cupy: Any, made: Cubin, shared_bytes: int) -> Any:
-    function = cupy.RawModule(path=str(made.path)).get_function(made.entry)
+def _function_of(cupy: Any, cubin: Cubin, shared_bytes: int) -> Any:
+    function = cupy.RawModule(path=str(cubin.path)).get_function(cubin.entry)
     if shared_bytes > PLAIN_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function

@@ -61,7 +61,7 @@ def compose(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     output = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
     output = output if residual is None else output + residual
     return output.contiguous(memory_format=torch.channels_last)
@@ -76,7 +76,7 @@ def empty(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if x.dim() != 4:
         raise KernelError(
             f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}."

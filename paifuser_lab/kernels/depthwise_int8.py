@@ -84,23 +84,23 @@ def float_output(inputs: Int8Inputs) -> Tensor:
     """The output before it is rounded, in the dtype of the scales; its sums are exact."""
     exact = exact_dtype(inputs.weight[0].numel())
     x, weight = inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)
-    whole = F.conv2d(x, weight, None, inputs.stride, inputs.padding, groups=x.shape[1]).to(
+    sums = F.conv2d(x, weight, None, inputs.stride, inputs.padding, groups=x.shape[1]).to(
         inputs.scales.dtype
     )
-    output = whole * inputs.scales[:, None, None]
+    output = sums * inputs.scales[:, None, None]
     return apply_activation(
         inputs, output if inputs.bias is None else output + inputs.bias[:, None, None]
     ) + float_residual(inputs)
 
 
 def compose(*arguments: Any) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     inputs = Int8Inputs(*arguments)
     return rounded(inputs, float_output(inputs)).contiguous(memory_format=torch.channels_last)
 
 
 def empty(*arguments: Any) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     inputs = Int8Inputs(*arguments)
     x, side = inputs.x, inputs.weight.shape[-1]
     if x.dim() != 4:

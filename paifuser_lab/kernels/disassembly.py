@@ -57,19 +57,19 @@ def listing_of(cubin: Path) -> str:
 def disassembler() -> str:
     """nvdisasm: of its pip package, or on the path."""
     try:
-        found = [
+        installed = [
             Path(str(file.locate()))
             for file in files(PACKAGE) or []
             if file.name in ("nvdisasm", "nvdisasm.exe")
         ]
     except PackageNotFoundError:
-        found = []
-    places = [str(path) for path in found if path.exists()] + [
+        installed = []
+    paths = [str(path) for path in installed if path.exists()] + [
         path for path in [shutil.which("nvdisasm")] if path
     ]
-    if not places:
+    if not paths:
         raise MissingExtraError(PACKAGE, extra="dev", needed_for="Counting a kernel's instructions")
-    return places[0]
+    return paths[0]
 
 
 def instructions_run(listing: str, operations: float) -> float:
@@ -128,8 +128,8 @@ _KINDS: dict[str, Unit] = {
 
 
 def _unit(names: Sequence[str]) -> Unit:
-    found = {_kind(name) for name in names}
-    return next((unit for kind, unit in _KINDS.items() if kind in found), "plain")
+    kinds = {_kind(name) for name in names}
+    return next((unit for kind, unit in _KINDS.items() if kind in kinds), "plain")
 
 
 def _kind(name: str) -> str:

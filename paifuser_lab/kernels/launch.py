@@ -46,10 +46,12 @@ class Launch:
 
 def type_of(*tensors: Tensor | None) -> str:
     """The CUDA name of the dtype that all tensors share; other dtypes and mixtures are declined."""
-    found = {one.dtype for one in tensors if one is not None}
-    if len(found) > 1:
-        raise DeclinedError(f"it takes one dtype for all, not {_listed(str(one) for one in found)}")
-    (dtype,) = found
+    dtypes = {one.dtype for one in tensors if one is not None}
+    if len(dtypes) > 1:
+        raise DeclinedError(
+            f"it takes one dtype for all, not {_listed(str(one) for one in dtypes)}"
+        )
+    (dtype,) = dtypes
     if dtype not in TYPES:
         raise DeclinedError(f"it takes {_listed(str(one) for one in TYPES)}, not {dtype}")
     return TYPES[dtype]

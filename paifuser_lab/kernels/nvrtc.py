@@ -75,9 +75,9 @@ class Nvrtc:
         """What it can compile for: 80, 90, 100 …"""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        found = (ctypes.c_int * count.value)()
-        self._check(self._library.nvrtcGetSupportedArchs(found))
-        return tuple(found)
+        architectures = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(architectures))
+        return tuple(architectures)
 
     def compile(
         self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]
@@ -149,15 +149,15 @@ def _packages() -> list[str]:
 def _places() -> Iterator[str]:
     for package in _packages():
         try:
-            found = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
+            libraries = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
         except PackageNotFoundError:
             continue
-        whole = [
+        paths = [
             str(file.locate())
-            for file in found
+            for file in libraries
             if "builtins" not in file.name and ".alt." not in file.name
         ]
-        yield from (path for path in whole if Path(path).exists())
+        yield from (path for path in paths if Path(path).exists())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
             yield from (str(path) for path in sorted(Path(root).glob("lib*/libnvrtc.so")))

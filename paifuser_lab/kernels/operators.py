@@ -76,13 +76,13 @@ def _room(kernel: Kernel) -> Callable[..., Tensor]:
 def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
     """The message about tensors on several devices, whose addresses mean nothing to one kernel."""
     arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
-    places: dict[torch.device, list[str]] = {}
+    by_device: dict[torch.device, list[str]] = {}
     for argument, one in zip(arguments, inputs, strict=False):
         if isinstance(one, Tensor):
-            places.setdefault(one.device, []).append(argument.name)
-    found = ", ".join(f"{_together(names)} on {device}" for device, names in places.items())
+            by_device.setdefault(one.device, []).append(argument.name)
+    devices = ", ".join(f"{_together(names)} on {device}" for device, names in by_device.items())
     return (
-        f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with "
+        f"{kernel.name} takes all its tensors on one device, not {devices}; move them to one with "
         ".to(device)."
     )
 
@@ -144,10 +144,10 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
         inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
         differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
-        found = dict(
+        gradients = dict(
             zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True)
         )
-        return tuple(found.get(index) for index in range(len(inputs)))
+        return tuple(gradients.get(index) for index in range(len(inputs)))
 
     return backward, keep
 

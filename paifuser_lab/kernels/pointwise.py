@@ -76,7 +76,7 @@ def convolve_pointwise(
 def compose(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     product = F.linear(x, weight, bias)
     return ACTIVATIONS[activation](product if residual is None else product + residual).contiguous()
 
@@ -84,7 +84,7 @@ def compose(
 def empty(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise KernelError(
             f"pointwise takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "

@@ -78,21 +78,21 @@ def project_int8(
 def float_output(inputs: Int8Inputs) -> Tensor:
     """The output before it is rounded, in the dtype of the scales; its sums are exact."""
     exact = exact_dtype(inputs.weight.shape[1])
-    whole = F.linear(inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)).to(
+    sums = F.linear(inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)).to(
         inputs.scales.dtype
     )
-    output = whole * inputs.scales + float_residual(inputs)
+    output = sums * inputs.scales + float_residual(inputs)
     return apply_activation(inputs, output if inputs.bias is None else output + inputs.bias)
 
 
 def compose(*arguments: Any) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     inputs = Int8Inputs(*arguments)
     return rounded(inputs, float_output(inputs)).contiguous()
 
 
 def empty(*arguments: Any) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     inputs = Int8Inputs(*arguments)
     x, weight = inputs.x, inputs.weight
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:

@@ -49,7 +49,7 @@ def attend_windows(
 
 
 def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     query, key, value = cut(qkv, window, shift)
     added = bias[:, distances(window, bias.device)].to(qkv.dtype)[None]
     if any(shift):
@@ -86,7 +86,7 @@ def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Ten
 
 
 def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if qkv.dim() != 6 or qkv.shape[3] != 3:
         raise KernelError(
             "window_attention takes qkv as (batch, height, width, 3, heads, numbers), not "

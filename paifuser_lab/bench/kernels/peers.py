@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ...kernels import (
+    block_gather,
     depthwise,
     depthwise_int8,
     pointwise,
