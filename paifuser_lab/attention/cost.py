@@ -128,7 +128,7 @@ class _Looked:
         self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
 
     def judge(self, shown: Progress) -> None:
-        """How far the answers are from those to all keys: of each layer on what it was given, and
+        """How far the outputs are from those to all keys: of each layer on what it was given, and
         of the model.
         """
         whole = self.work.output()

@@ -1,4 +1,4 @@
-"""What a change of a layer's attention does: how far its answer is from what it was, and what both
+"""What a change of a layer's attention does: how far its output is from what it was, and what both
 take, timed in turn.
 """
 
@@ -63,14 +63,14 @@ def compare_ms(
 
 
 def answer(call: Call, keeping: Keeping | None, fixed: Tensor | None = None) -> Tensor:
-    """The answer to one call, to all keys or to those that are kept."""
+    """The output to one call, to all keys or to those that are kept."""
     attention = SDPA if keeping is None else partial(attend, keeping=keeping, fixed=fixed)
     made: Tensor = attention(call.query, call.key, call.value, **call.options)
     return made
 
 
 def error_of(call: Call, keeping: Keeping, fixed: Tensor | None) -> float:
-    """How far the answer is from attention to all keys, in parts of the latter's norm."""
+    """How far the output is from attention to all keys, in parts of the latter's norm."""
     with torch.no_grad():
         return output_error(answer(call, None), answer(call, keeping, fixed))[0]
 
@@ -116,7 +116,7 @@ def judge_layers(
     inputs: Inputs,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Judged]:
-    """Each layer of a model beside that of a changed copy, on what it is given; what is alike is
+    """Each layer of a model beside that of a changed copy, on its input; what is alike is
     timed once.
     """
     taken: dict[Any, tuple[float, float]] = {}

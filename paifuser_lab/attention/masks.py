@@ -38,7 +38,7 @@ def may_blind(mask: Tensor, kept: Tensor) -> bool:
     """Whether a query sees nothing in the blocks that are listed for it, though a mask shows it
     something elsewhere.
 
-    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the answer:
+    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the output:
     queries may be blind there where they and the keys are not the same tokens, since no block of
     keys is then their own.
     """

@@ -28,7 +28,7 @@ class TorchAttention(NarrowAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The same answer."""
+        """The same output."""
         if need_weights or query.ndim == 2:
             return super().forward(
                 query,
@@ -79,7 +79,7 @@ def packs_texts(module: nn.Module) -> bool:
 
 
 def can_be_seen(layer: nn.Module) -> bool:
-    """Whether it is torch's attention layer, of a kind that answers the same that way."""
+    """Whether it is torch's attention layer, of a kind that outputs the same that way."""
     is_plain = type(layer) in (nn.MultiheadAttention, NarrowAttention)
     return (
         is_plain

@@ -1,7 +1,7 @@
 """A block whose forward calls its layers once with all that follows them. It stays the same object
 with the same parts.
 
-Called as in the example run, in eval mode, while it is as it was then, by nobody who
+Called as in the example run, in eval mode, while it is as it was then, by nothing who
 differentiates, compiles, exports or lets torch choose formats, it runs the graph; else its own
 forward.
 """
@@ -27,7 +27,7 @@ from .products import Product
 from .snapshot import Seen, is_still, seen_of
 
 MADE = ("_rewriting", "_rewritten", "_seen")  # what a rewritten block has beside its own
-ADDED = "fused_residual"  # what a block is given to add to its answer
+ADDED = "fused_residual"  # what a block is given to add to its output
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Joined:
 @dataclass(frozen=True)
 class Rewriting:
     """What a block's forward becomes: how it is called, which calls swallow what, and which takes
-    what is added to its answer.
+    what is added to its output.
     """
 
     form: Form
@@ -86,7 +86,7 @@ class Rewriting:
 
 def rewritten(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
     """A block's forward, of which this is the graph, as a function of the block, its tensors, and
-    what is added to its answer.
+    what is added to its output.
     """
     nodes = {node.name: node for node in graph.nodes}
     needed = [name for one in how.calls for name in (one.call, *one.swallowed)]
@@ -155,7 +155,7 @@ class FusedBlock(nn.Module):
     class_apart: type[nn.Module]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's answer, as its own forward gives it, and what is added to it in a block
+        """The block's output, as its own forward gives it, and what is added to it in a block
         around it.
         """
         added = kwargs.pop(ADDED, None)

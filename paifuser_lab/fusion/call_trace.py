@@ -1,5 +1,5 @@
 """What is seen of a model's parts in one run: how they are called, how often, and which of them
-only hand on what they are given.
+only pass on their inputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Each place on the inputs that it really gets: as one and apart, which answer the same and take
+"""Each place on the inputs that it really gets: as one and apart, which output the same and take
 how long.
 """
 
@@ -133,7 +133,7 @@ class Judge:
         for place in places:
             verdict = self.verdicts[place.layer]
             verdict.reason = verdict.reason or (
-                f"the block around it then answers otherwise: {reason}" if reason else ""
+                f"the block around it then outputs otherwise: {reason}" if reason else ""
             )
         if any(self.verdicts[place.layer].reason for place in places):
             self.rewrite(
@@ -193,7 +193,7 @@ class Judge:
         return made
 
     def _judge_product(self, name: str, product: Product, values: dict[str, Tensor]) -> None:
-        """A product that a block calls as a function, on what it is given."""
+        """A product that a block calls as a function, on its input."""
         self._stop_if_asked()
         given = product.values(values)
         verdict = self.verdicts[name] = Verdict()
@@ -238,7 +238,7 @@ class Judge:
             )
 
     def _judge(self, place: Place, x: Tensor, residual: Tensor | None) -> None:
-        """A place on what it is given."""
+        """A place on its input."""
         self._stop_if_asked()
         layer = self.model.get_submodule(place.layer)
         assert isinstance(layer, FusedLayer)
@@ -286,7 +286,7 @@ class Judge:
     def _gap(
         self, wanted: Callable[[], Any], got: Callable[[], Any], dtype: torch.dtype | None = None
     ) -> tuple[float | None, str]:
-        """How far two answers are apart, and what is wrong with that; more is allowed in 16
+        """How far two outputs are apart, and what is wrong with that; more is allowed in 16
         bits.
         """
         allowed = max(self.tolerance, TOLERANCE_OF_HALVES) if dtype in HALVES else self.tolerance
@@ -296,7 +296,7 @@ class Judge:
             return None, str(problem).rstrip(".")
         except RuntimeError as problem:  # an operator does not take it
             return None, f"what would run in its stead fails ({first_line(problem)[:120]})"
-        return error, "" if error <= allowed else f"its answer differs by {error:.1e}"
+        return error, "" if error <= allowed else f"its output differs by {error:.1e}"
 
 
 def _in_rotation(
@@ -334,7 +334,7 @@ def _twin(layer: FusedLayer, way: str) -> FusedLayer:
 
 def _as_hooked(block: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """What a block's own forward is given once its hooks have seen it, such as those that change
-    its number format.
+    its format.
     """
     for name, hook in block._forward_pre_hooks.items():
         if name in block._forward_pre_hooks_with_kwargs:

@@ -40,7 +40,7 @@ def is_composed() -> bool:
 
 
 def wants_gradient(*tensors: Tensor | None) -> bool:
-    """Whether somebody will differentiate what is made of these."""
+    """Whether something will differentiate what is made of these."""
     return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
 

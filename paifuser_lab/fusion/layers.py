@@ -1,7 +1,7 @@
 """A layer that does, when asked, what follows it too: same weights, same names, same place in the
 model.
 
-Called as ever it answers as ever. Where somebody differentiates, compiles, exports, or nothing here
+Called as ever it outputs as ever. Where something differentiates, compiles, exports, or nothing here
 can do it at once, it is composed of torch's operators. Its packed weight is made when first needed
 and again when the weight changes; it is in no file and no copy. A change that torch does not count,
 by an optimizer with `fused=True` or through `weight.data`, is seen since a call with gradients or
@@ -50,7 +50,7 @@ def width_of(layer: Any, x: Tensor) -> int:
 
 
 def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
-    """The shape of what a layer answers."""
+    """The shape of what a layer outputs."""
     if not isinstance(layer, nn.Conv2d):
         return (*x.shape[:-1], layer.weight.shape[0])
     geometry: Any = zip(
@@ -88,7 +88,7 @@ class FusedLayer(nn.Module):
         *,
         is_sure: bool = False,
     ) -> Tensor:
-        """activation(layer(x) + residual). Sure is a block that nobody differentiates, compiles,
+        """activation(layer(x) + residual). Sure is a block that nothing differentiates, compiles,
         looks into or lets torch choose formats.
         """
         if not is_sure:
@@ -251,7 +251,7 @@ def obstacle(layer: nn.Module) -> str:
     if "weight" not in layer._parameters:
         return "its weight is computed at each call"
     if layer._forward_pre_hooks:
-        return "a hook changes what it is given, such as to another number format"
+        return "a hook changes its input, such as to another format"
     if isinstance(layer, nn.Conv2d) and (
         layer.padding_mode != "zeros" or isinstance(layer.padding, str)
     ):

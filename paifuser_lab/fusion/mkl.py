@@ -1,5 +1,5 @@
 """MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once;
-what follows is done over its answer.
+what follows is done over its output.
 
 Which of this and oneDNN is ahead depends on the shape and on the processor, so that both are timed.
 """

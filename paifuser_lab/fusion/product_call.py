@@ -3,7 +3,7 @@ y.T + 0.5).
 
 On a CPU oneDNN's linear operator does all three; on CUDA cuBLASLt adds and applies relu or GELU (by
 tanh) while it multiplies. `addmm` is torch's product with the sum in it, the activation done over
-its answer. What none of them takes is composed as it was written.
+its output. What none of them takes is composed as it was written.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def misfit(x: Any, matrix: Any, bias: Any, added: Any, *, kind: str) -> str:
     if not x.is_floating_point() or any(
         one.dtype != x.dtype or one.device != x.device for one in tensors
     ):
-        return "its operands differ in number format or device, or are integers"
+        return "its operands differ in format or device, or are integers"
     if any(one.layout is not torch.strided or one.is_nested for one in tensors):
         return "its operands are not dense"
     if any(isinstance(one, Tensor) and one.shape != (width,) for one in (bias, added)):

@@ -98,7 +98,7 @@ def place_name(block: str, product: Product) -> str:
 
 
 def products_of(follower: Follower) -> Iterator[Product]:
-    """The products of a block's graph that a sum or an activation follows, which then nobody else
+    """The products of a block's graph that a sum or an activation follows, which then nothing else
     can have.
     """
     for node in list(follower.graph.nodes):

@@ -161,7 +161,7 @@ class _Search:
                     )
 
     def _own_blocks(self) -> list[str]:
-        """The modules that ran and whose forward somebody wrote: those of torch call no functions
+        """The modules that ran and whose forward something wrote: those of torch call no functions
         that could be fused.
         """
         return [
@@ -253,7 +253,7 @@ class _Search:
         self, follower: Follower, layer: str, call: fx.Node, inner: str = ""
     ) -> Iterator[Chain]:
         """The chains for which there is an operator here, and the layer alone; a block can only be
-        given what is added to its answer.
+        given what is added to its output.
         """
         module = self.model.get_submodule(layer)
         for chain in follower.chains(call):
@@ -269,7 +269,7 @@ class _Search:
                 yield chain
 
     def _is_end(self, layer: str, home: str) -> bool:
-        """Whether a block answers what the layer answers, so that what follows the block follows
+        """Whether a block outputs what the layer outputs, so that what follows the block follows
         the layer.
         """
         call = self._call(layer, home)

@@ -29,7 +29,7 @@ class Seen:
 
     kind: type[nn.Module]  # of a layer or block that runs as one: what it was before
     is_fused: bool = False  # it has to run as one
-    # it is called otherwise than as ever, or not at all, so that nobody may wait for its call
+    # it is called otherwise than as ever, or not at all, so that nothing may wait for its call
     is_close: bool = False
     values: tuple[tuple[str, Any], ...] = ()
     tensors: tuple[tuple[str, bool], ...] = ()

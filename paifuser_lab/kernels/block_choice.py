@@ -36,7 +36,7 @@ def choose_blocks(
 
     Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be
     shorter and end in -1; the block on the diagonal is always listed where attention is causal, by
-    `is_causal` or by a mask that shows its queries different keys of it. The answer is (batch,
+    `is_causal` or by a mask that shows its queries different keys of it. The output is (batch,
     heads, blocks of queries, keep) in int32, ascending.
     """
     count = blocks_of(key.shape[2])

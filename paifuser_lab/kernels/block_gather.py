@@ -175,7 +175,7 @@ def _attended(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """torch's attention; a query that sees nothing is shown everything and its answer replaced by
+    """torch's attention; a query that sees nothing is shown everything and its output replaced by
     zeros, so that gradients are numbers.
     """
     if not key.shape[2]:

@@ -97,7 +97,7 @@ def _folder() -> Path:
         folder = cache_folder("kernels")
         folder.chmod(0o700)
         if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            raise OSError(None, f"{folder} belongs to somebody else")
+            raise OSError(None, f"{folder} belongs to something else")
     except OSError as error:
         reason = error.strerror or first_line(error)
         warnings.warn(

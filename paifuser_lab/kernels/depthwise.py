@@ -42,7 +42,7 @@ def convolve_depthwise(
     """activation(convolution + bias) + residual, each channel by itself; images keep their middle
     unless `padding` says otherwise.
 
-    `x` is (batch, channels, height, width) and best channels last, as the answer is; `weight` is
+    `x` is (batch, channels, height, width) and best channels last, as the output is; `weight` is
     (channels, 1, side, side).
     """
     middle = weight.shape[-1] // 2 if padding is None else padding
@@ -109,7 +109,7 @@ def empty(
         )
     if residual is not None and tuple(residual.shape) != shape:
         raise KernelError(
-            f"depthwise adds a residual of {shape}, the shape of its answer, not "
+            f"depthwise adds a residual of {shape}, the shape of its output, not "
             f"{tuple(residual.shape)}."
         )
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
@@ -222,10 +222,10 @@ def _is_sound(tile: Tile) -> bool:
 
 TILES = Tiles(
     choices={
-        "width": (4, 8, 16),  # pixels of the answer
+        "width": (4, 8, 16),  # pixels of the output
         "height": (4, 8, 16),
         "channels": (32, 64),
-        "lines": (1, 2),  # of the answer, that a lane holds together
+        "lines": (1, 2),  # of the output, that a lane holds together
     },
     default={"width": 8, "height": 8, "channels": 64, "lines": 1},
     is_sound=_is_sound,

@@ -39,7 +39,7 @@ from .quantized import (
 
 SIDES = (3, 5, 7, 9)
 STRIDES = (1, 2)
-_TILE = 8  # pixels of the answer along each side of a block's tile
+_TILE = 8  # pixels of the output along each side of a block's tile
 _CHANNELS = 64  # of a block
 
 

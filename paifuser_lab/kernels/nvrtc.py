@@ -59,7 +59,7 @@ def load(library: Path) -> Nvrtc:
 
 
 class Nvrtc:
-    """NVRTC's C functions, each of which answers with an error code."""
+    """NVRTC's C functions, each of which outputs with an error code."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library

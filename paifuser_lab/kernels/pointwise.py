@@ -60,7 +60,7 @@ def convolve_pointwise(
     activation: str = "none",
 ) -> Tensor:
     """The same for images: `x` is (batch, channels, height, width), best channels last, as the
-    answer is; `weight` (out, in, 1, 1).
+    output is; `weight` (out, in, 1, 1).
     """
     if x.dim() != 4 or weight.dim() != 4 or weight.shape[2:] != (1, 1):
         raise KernelError(
@@ -98,7 +98,7 @@ def empty(
         )
     if residual is not None and tuple(residual.shape) != shape:
         raise KernelError(
-            f"pointwise adds a residual of {shape}, the shape of its answer, not "
+            f"pointwise adds a residual of {shape}, the shape of its output, not "
             f"{tuple(residual.shape)}."
         )
     known("pointwise", activation)
@@ -164,7 +164,7 @@ def plan(
 
 
 def _shared_bytes(tile: Tile) -> int:
-    """Of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the answer, the
+    """Of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the output, the
     bias in fp32.
     """
     rows, columns = tile["rows"], tile["columns"]

@@ -132,7 +132,7 @@ def plan(out: Tensor, *arguments: Any) -> Launch:
 
 
 def _shared_bytes(wide: int) -> int:
-    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the answer,
+    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the output,
     three numbers a column.
     """
     return _STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 16) + 12 * wide

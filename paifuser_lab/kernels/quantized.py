@@ -134,7 +134,7 @@ def check(kernel: str, inputs: Int8Inputs, channels: int, shape: tuple[int, ...]
                 f"not {zero}."
             )
     if not inputs.out_scale > 0:
-        raise KernelError(f"{kernel} takes a scale of the answer above 0, not {inputs.out_scale}.")
+        raise KernelError(f"{kernel} takes a scale of the output above 0, not {inputs.out_scale}.")
     known(kernel, inputs.activation)
 
 

@@ -40,7 +40,7 @@ def attend_windows(
     """Attention within windows of an image.
 
     `qkv` is (batch, height, width, 3, heads, numbers), in image order; `bias` is (heads, (2·window
-    - 1)²), Swin's table turned over; the answer is (batch, height, width, heads · numbers).
+    - 1)²), Swin's table turned over; the output is (batch, height, width, heads · numbers).
     """
     output: Tensor = torch.ops.paifuser.window_attention(
         qkv, bias, window, shift, qkv.shape[-1] ** -0.5 if scale is None else scale

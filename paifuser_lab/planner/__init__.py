@@ -1,7 +1,7 @@
 """Which recipe to take: chosen from what the hardware can do, and from measuring the few that could
 win.
 
-plan             a recipe for this hardware plan_precision   a number format for each layer, within
+plan             a recipe for this hardware plan_precision   a format for each layer, within
 a budget; `recipe_of` its recipe, `achieved` the proof
 """
 

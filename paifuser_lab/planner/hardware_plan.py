@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of
 
-WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
+WORTH = 1.3  # a format is tried when the hardware computes this much faster in it
 LEAST_INT8_ERROR = 0.01  # int8 is not even tried where less is allowed
 EQUAL = 0.97  # what comes within this of the best counts as equal, and the simpler recipe is taken
 
@@ -106,7 +106,7 @@ def _fold(work: Workload) -> list[Choice]:
 def _candidates(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[list[Choice]]:
-    """What could win here: each engine with each sensible number of threads, in each number format
+    """What could win here: each engine with each sensible number of threads, in each format
     that is worth it.
     """
     formats = [

@@ -69,7 +69,7 @@ class Attention(Step):
             )
         if self.keep is not None and self.keep > 1 and (self.keep < 2 or self.keep % 1):
             raise ValueError(
-                "keep is a share up to 1, or a whole number of blocks of 64 keys from 2 on"
+                "keep is a share up to 1, or a integer of blocks of 64 keys from 2 on"
             )
         return self
 
@@ -167,7 +167,7 @@ class Attention(Step):
         ]
 
     def _fuse(self, draft: Draft, layers: list[str]) -> list[str]:
-        """Let Swin's blocks attend in one pass: those that are faster so, and answer the same."""
+        """Let Swin's blocks attend in one pass: those that are faster so, and output the same."""
         changed = copy.deepcopy(draft.module)
         layers = [layer for layer in layers if not is_fused(draft.module.get_submodule(layer))]
         for layer in layers:
@@ -177,7 +177,7 @@ class Attention(Step):
         for layer, found in judged.items():
             if not found.error <= exact(draft.module):
                 draft.notes.append(
-                    f"'{layer}' stays: in one pass its answer is {found.error:.1e} away"
+                    f"'{layer}' stays: in one pass its output is {found.error:.1e} away"
                 )
             elif found.is_faster or self.even_if_slower:
                 make_fused(draft.module, layer)
@@ -225,12 +225,11 @@ class Attention(Step):
 
 
 def _unpacked(encoder: str) -> str:
-    """What changes where torch's encoder took the padding out of its texts, and put 0 in its
-    place.
+    """What changes where torch's encoder took the padding out of its texts, and put 0 instead.
     """
     name = f"'{encoder}'" if encoder else "torch's encoder"
     return (
-        f"{name} answered 0 at the padding, and answers something else there now; leave the "
+        f"{name} answered 0 at the padding, and outputs something else there now; leave the "
         "padding out of what is read"
     )
 

@@ -1,5 +1,4 @@
-"""Quantization-aware training: layers learn while they are rounded, and end as the layers of whole
-numbers that `precision` makes.
+"""Quantization-aware training: layers learn while they are rounded, and end as the quantized layers that `precision` makes.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ..quantization import (
     How,
     int4_notes,
     norms_of,
-    nothing_to_round,
-    place_again,
-    possible,
+    no_layer_message,
+    restore_layers,
+    supported_formats,
     remembered_of,
 )
-from ..quantization.place_layers import told
-from ..quantization.qat import Learners, prepare
+from ..quantization.quantize import int8_notes
+from ..quantization.qat import QatModel, prepare
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
@@ -35,10 +34,10 @@ Name = Literal["fp32", "int8", "int8-weights", "int4-weights"]
 
 
 class Qat(TrainingStep):
-    """Train a model with its layers rounded, so that it answers as the original does when they are
-    whole numbers.
+    """Train a model with its layers rounded, so that it outputs as the original does when they are
+    integers.
 
-    While it trains, a layer answers with what the int8 layer that it becomes computes, to the bit;
+    While it trains, a layer outputs with what the int8 layer that it becomes computes, to the bit;
     gradients go straight through the roundings. It ends with the same layers, and so the same
     exported file, as `precision`: only with weights and ranges that were learned. Layers in fp32
     are trained along.
@@ -52,7 +51,7 @@ class Qat(TrainingStep):
         default="int8", description="what layers are in where `layers` says no other and they can"
     )
     layers: dict[str, Name] = Field(
-        default={}, description="pattern of dotted paths → number format; later patterns win"
+        default={}, description="pattern of dotted paths → format; later patterns win"
     )
     calibration: How = Field(
         default="min-max", description="how the ranges are found that int8 begins with"
@@ -76,10 +75,10 @@ class Qat(TrainingStep):
         default=0.0,
         ge=0,
         le=1,
-        description="weight of the workload's own loss; the original's answers have the rest",
+        description="weight of the workload's own loss; the original's outputs have the rest",
     )
     answers: Answers = Field(
-        default="auto", description="whether answers are scores of classes, or values"
+        default="auto", description="whether outputs are scores of classes, or values"
     )
 
     @property
@@ -106,7 +105,7 @@ class Qat(TrainingStep):
                 "one, or leave hard out."
             )
         batches, norms = self.batches(draft), norms_of(draft.module)
-        layers, notes = possible(draft.work, draft.module, self._chosen(draft.module), self.layers)
+        layers, notes = supported_formats(draft.work, draft.module, self._chosen(draft.module), self.layers)
         calibration = Calibration(self.calibration, self.calibration_batches)
         learners = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
         teacher = Teacher(draft.work.model)
@@ -124,11 +123,11 @@ class Qat(TrainingStep):
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
-            draft.notes += told(draft.work, draft.module, len(int8), calibration)
+            draft.notes += int8_notes(draft.work, draft.module, len(int8), calibration)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same layers of whole numbers in place."""
-        place_again(draft.module, remembered)
+        """Put the same quantized layers in place."""
+        restore_layers(draft.module, remembered)
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
         """The format of each layer with a weight; those that are to stay in fp32 are left out."""
@@ -139,7 +138,7 @@ class Qat(TrainingStep):
             if next(model.get_submodule(name).parameters(recurse=False), None) is not None
         ]
         if not owners:
-            raise StepError(nothing_to_round(model, self.kind))
+            raise StepError(no_layer_message(model, self.kind))
         chosen: dict[str, str] = dict.fromkeys(owners, self.default)
         for pattern, precision in self.layers.items():
             chosen |= dict.fromkeys(
@@ -148,7 +147,7 @@ class Qat(TrainingStep):
         whole = {layer: name for layer, name in chosen.items() if name != "fp32"}
         if not whole:
             raise StepError(
-                "no layer is to be in whole numbers; choose int8, int8-weights or int4-weights for "
+                "no layer is to be in integers; choose int8, int8-weights or int4-weights for "
                 "some."
             )
         return whole
@@ -161,7 +160,7 @@ class Qat(TrainingStep):
             kinds_of(answer, lesson.target, self.answers), self.temperature, self.hard, loss
         )
 
-    def _freeze(self, learners: Learners, done: float) -> None:
+    def _freeze(self, learners: QatModel, done: float) -> None:
         if done >= self.freeze_norms_after:
             for norm in learners.norms:
                 norm.eval()
@@ -169,7 +168,7 @@ class Qat(TrainingStep):
 
 @dataclass(frozen=True)
 class _Objective:
-    """What is made small: how far the answer is from the original's, and the workload's own loss
+    """What is made small: how far the output is from the original's, and the workload's own loss
     with its weight.
     """
 
@@ -190,7 +189,7 @@ class _Objective:
         )
 
 
-def _told(learners: Learners, layers: Mapping[str, str]) -> list[str]:
+def _told(learners: QatModel, layers: Mapping[str, str]) -> list[str]:
     """Which layers learn to be what."""
     notes: list[str] = []
     for name, count in Counter(layers.values()).items():

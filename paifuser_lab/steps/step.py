@@ -20,7 +20,7 @@ from ..workload import Workload
 class Draft:
     """The copy that a recipe is being applied to.
 
-    `module` holds the weights and always runs eagerly; `engine`, where a step set one, answers
+    `module` holds the weights and always runs eagerly; `engine`, where a step set one, outputs
     calls in its stead.
     """
 
@@ -43,7 +43,7 @@ class Draft:
 
     @property
     def model(self) -> nn.Module:
-        """What answers calls."""
+        """What outputs calls."""
         return self.module if self.engine is None else self.engine
 
 
@@ -82,7 +82,7 @@ class Step(BaseModel):
 
     @property
     def allowed_error(self) -> float | None:
-        """What the step may change of the answer; None where it is not meant to be exact."""
+        """What the step may change of the output; None where it is not meant to be exact."""
         return self.tolerance
 
     def joined(self, newer: Self) -> Self | None:
@@ -103,7 +103,7 @@ class Step(BaseModel):
 
         It neither measures, trains, nor looks at data or the values of weights, which are not yet
         those that were saved. A step that only changes values does nothing here; one that decides
-        by what it is given puts its decisions, as plain data, into `draft.remembered` when it is
+        by its input puts its decisions, as plain data, into `draft.remembered` when it is
         applied. A step that does not say is applied.
         """
         self.apply(draft)

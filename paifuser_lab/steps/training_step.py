@@ -106,7 +106,7 @@ def check_trainable(model: nn.Module, kind: str) -> None:
     """Say so where the weights are rounded already."""
     for name, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer):
-            instead = "let one qat say all of it" if kind == "qat" else "or use qat in its place"
+            instead = "let one qat say all of it" if kind == "qat" else "or use qat instead"
             raise StepError(
                 f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' "
                 f"before precision, {instead}."

@@ -185,7 +185,7 @@ def test_zeros_that_torch_put_at_the_padding_are_told_where_they_go(times):
     )
     variant = with_attention(padded, keep=2)
     assert variant.notes[-1].startswith(
-        "torch's encoder answered 0 at the padding, and answers something else there now"
+        "torch's encoder answered 0 at the padding, and outputs something else there now"
     )
     assert not any("padding" in note for note in with_attention(whole, keep=2).notes)
 
@@ -206,7 +206,7 @@ MISTAKES = {
     "keep is between": (
         {"keep": 1.5},
         RecipeError,
-        "a share up to 1, or a whole number of blocks of 64 keys from 2 on",
+        "a share up to 1, or a integer of blocks of 64 keys from 2 on",
     ),
     "block without keep": (
         {"kind": "block"},

@@ -1,4 +1,4 @@
-"""Layers and what follows them as one: the same answer everywhere, each place tried, told and
+"""Layers and what follows them as one: the same output everywhere, each place tried, told and
 switched by itself.
 """
 
@@ -316,7 +316,7 @@ def operators(model: nn.Module, work: Workload) -> Counter[str]:
 
 
 def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
-    """What answers one in a hundred too much."""
+    """What outputs one in a hundred too much."""
 
     def bound(*given: Any, **options: Any) -> Bound:
         call = bind(*given, **options)
@@ -334,11 +334,11 @@ def test_a_replacement_that_answers_otherwise_is_not_made(
     if broken == "run":
         for way in (onednn, mkl):
             monkeypatch.setattr(way, "bind", broken_by(way.bind))
-        reason = "its answer differs by "
+        reason = "its output differs by "
     else:
         whole, worse = blocks.rewritten, lambda run: lambda *tensors: run(*tensors) * 1.01
         monkeypatch.setattr(blocks, "rewritten", lambda *given: worse(whole(*given)))
-        reason = "the block around it then answers otherwise: its answer differs by "
+        reason = "the block around it then outputs otherwise: its output differs by "
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
     assert variant.fusions is not None and patterns(variant) == {}
     assert all(
@@ -579,7 +579,7 @@ def test_a_layer_in_a_format_of_its_own_stays_as_it_is():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
-    assert variant.fusions.at("3").reason.startswith("a hook changes what it is given")
+    assert variant.fusions.at("3").reason.startswith("a hook changes its input")
 
 
 def test_a_class_of_somebodys_own_may_say_apart() -> None:

@@ -1,4 +1,4 @@
-"""A model whose layers run as one, changed, copied, trained, compiled: it answers as its own
+"""A model whose layers run as one, changed, copied, trained, compiled: it outputs as its own
 forward would.
 """
 
@@ -248,14 +248,14 @@ def test_a_dropout_that_is_switched_on_by_itself_drops() -> None:
 
 
 class Even(nn.Module):
-    """Hands on what it is given where that is of even width."""
+    """Hands on its input where that is of even width."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.pad(x, (0, 1)) if x.shape[-1] % 2 else x
 
 
 class Path(nn.Module):
-    """A dropout of somebody's own."""
+    """A dropout of something's own."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * (torch.rand(()) > 0.5) if self.training else x

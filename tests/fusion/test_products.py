@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
 
 class Written(nn.Module):
-    """A forward of somebody's own, with weights of its own."""
+    """A forward of something's own, with weights of its own."""
 
     def __init__(self, run: Callable[..., Any]) -> None:
         super().__init__()

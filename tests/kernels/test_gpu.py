@@ -49,7 +49,7 @@ def moved(inputs):
 
 
 def answered(name, inputs):
-    """What the operator answers on the GPU; a fallback would warn, and a warning is an error."""
+    """What the operator outputs on the GPU; a fallback would warn, and a warning is an error."""
     made = getattr(torch.ops.paifuser, name)(*moved(inputs))
     torch.cuda.synchronize()
     return made.cpu()

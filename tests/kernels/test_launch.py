@@ -375,7 +375,7 @@ def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version)
 
 
 def extras_of(tmp_path, answer):
-    """The extras that the Makefile asks pip for where `nvidia-smi` answers so; None where there is
+    """The extras that the Makefile asks pip for where `nvidia-smi` outputs so; None where there is
     none.
     """
     tools = tmp_path / "bin"

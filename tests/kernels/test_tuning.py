@@ -374,7 +374,7 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
 
 
 def fake_contest(us_of, wrong=()):
-    """A case of the bench whose kernel knows the answer, and a table that says how long each tile
+    """A case of the bench whose kernel knows the output, and a table that says how long each tile
     takes.
     """
     case = next(case for case in cases(is_small=True) if case.kernel.name == "pointwise")
@@ -427,7 +427,7 @@ def test_a_default_that_is_wrong_is_said_and_nothing_wins():
         dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)}
     )
     with pytest.raises(
-        KernelError, match="its default tile, rows 64, stages 2, fails: its answer is off by"
+        KernelError, match="its default tile, rows 64, stages 2, fails: its output is off by"
     ):
         winner(held, ranked, budget=9, seconds=60)
 

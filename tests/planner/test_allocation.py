@@ -37,7 +37,7 @@ from paifuser_lab.planner.precision.program import (
     solve_in_order,
 )
 from paifuser_lab.planner.precision.shortest_recipe import steps_of
-from paifuser_lab.quantization import QuantizedLayer, counting
+from paifuser_lab.quantization import QuantizedLayer, count_conversions
 from paifuser_lab.records import (
     Allocation,
     ConversionLatency,
@@ -364,12 +364,12 @@ def test_as_many_conversions_are_spared_as_the_model_really_spares(chosen):
     found = [
         one
         for one in handings(work, ["stem", "body.0", "body.3", "head"])
-        if {one.giver, one.taker} <= set(chosen)
+        if {one.giver, one.consumer} <= set(chosen)
     ]
     model = lab.apply(
         work, Recipe([{"precision": {"layers": dict.fromkeys(chosen, "int8")}}])
     ).model
-    with counting() as seen, torch.no_grad():
+    with count_conversions() as seen, torch.no_grad():
         work.inputs.clone()(model)
     assert seen["to int8"] == len(chosen) - len(found)
     assert seen["back"] == sum(one.others for one in found)
@@ -560,11 +560,11 @@ BAD = {
     "not a number": ({"loss": math.nan}, "loss=nan is no budget"),
     "an unknown format": (
         {"latency_ms": 9, "formats": ("fp32", "int9")},
-        "'int9' is no number format .*int8",
+        "'int9' is no format .*int8",
     ),
-    "a format of too few bits": (
+    "a format of too lower precision": (
         {"latency_ms": 9, "formats": ("int3-weights",)},
-        "'int3-weights' is no number format",
+        "'int3-weights' is no format",
     ),
     "nothing to choose": ({"latency_ms": 9, "formats": ("fp32",)}, "nothing to choose from"),
 }

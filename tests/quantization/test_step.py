@@ -14,7 +14,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError
 from paifuser_lab.model.watch import not_finite
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.quantization.float_formats import convert
+from paifuser_lab.quantization.float_formats import cast_at_boundary
 from tests.support.models import Mapped, Small, Tied, ids, images
 
 
@@ -180,7 +180,7 @@ def test_weights_in_another_format_are_refused_by_name() -> None:
 def test_an_answer_that_overflows_is_refused() -> None:
     model = nn.Linear(2, 2)
     nn.init.constant_(model.weight, 1e5)
-    with pytest.raises(PaifuserError, match="its answer holds a NaN"):
+    with pytest.raises(PaifuserError, match="its output holds a NaN"):
         chosen(
             Workload(nn.Sequential(model, nn.Softmax(-1)), torch.tensor([[1e3, 1e3]])),
             default="fp16",
@@ -193,14 +193,14 @@ def test_an_answer_that_becomes_infinite_is_refused() -> None:
     work = Workload(model, torch.full((1, 2), 10.0))
     with pytest.raises(
         PaifuserError,
-        match="its answer holds an infinity where the baseline's has none; choose a wider",
+        match="its output holds an infinity where the baseline's has none; choose a wider",
     ):
         chosen(work, default="fp16")
     assert chosen(work, default="bf16").reports[-1].relative_error < 0.01
 
 
 class Masking(nn.Module):
-    """Its answer has places that are infinite on purpose."""
+    """Its output has places that are infinite on purpose."""
 
     def __init__(self, limit: float = -torch.inf) -> None:
         super().__init__()
@@ -323,7 +323,9 @@ def test_autocast_is_compiled_and_is_refused_by_exporters() -> None:
 
 def test_a_device_without_autocast_is_named() -> None:
     with pytest.raises(PaifuserError, match="amp-bf16: torch has no autocast on meta; choose bf16"):
-        convert(nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32")
+        cast_at_boundary(
+            nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32"
+        )
 
 
 BARE = nn.Linear(4, 4)

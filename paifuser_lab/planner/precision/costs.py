@@ -298,9 +298,9 @@ def _savings(
     index = {place.layer: number for number, place in enumerate(found)}
     savings: list[Saving] = []
     for pair in pairs:
-        giver, taker = index[pair.giver], index[pair.taker]
-        measured = table.conversion(found[taker].likeness)
-        if measured is not None and "int8" in options[giver] and "int8" in options[taker]:
+        giver, consumer = index[pair.giver], index[pair.consumer]
+        measured = table.conversion(found[consumer].likeness)
+        if measured is not None and "int8" in options[giver] and "int8" in options[consumer]:
             ms = measured.to_int8_ms - pair.others * measured.back_ms
-            savings.append(Saving(giver, "int8", taker, "int8", ms))
+            savings.append(Saving(giver, "int8", consumer, "int8", ms))
     return tuple(savings)

@@ -22,7 +22,7 @@ from ...machine import hardware, threads
 from ...measure import in_turn
 from ...model.weights import weights_bytes
 from ...progress import progress
-from ...quantization.conversion import from_steps, to_steps
+from ...quantization.conversion import dequantize_values, quantize_values
 from ...recipe import Recipe
 from ...records import ConversionLatency, LatencyTable, LayerLatency
 from ...variant import apply
@@ -149,7 +149,7 @@ def _made(
             kind = str(dtype).removeprefix("torch.")
             notes.append(
                 f"layer '{place.layer}' and its like cannot be in {name} among {around}: they "
-                f"would hand on {kind}"
+                f"would pass on {kind}"
             )
     return found, notes
 
@@ -178,10 +178,10 @@ def _recipe(name: str, around: str) -> Recipe:
 def _conversions(place: Place) -> dict[str, Callable[[], Any]]:
     low, high = place.given.aminmax()
     span = Range(float(low), float(high))
-    steps = to_steps(place.given, span)
+    steps = quantize_values(place.given, span)
     return {
-        "to int8": lambda: to_steps(place.given, span),
-        "back": lambda: from_steps(steps, span, place.given.dtype),
+        "to int8": lambda: quantize_values(place.given, span),
+        "back": lambda: dequantize_values(steps, span, place.given.dtype),
     }
 
 

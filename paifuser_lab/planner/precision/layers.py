@@ -17,7 +17,7 @@ from ...formats import FLOATS, channel_of
 from ...model.fold import plan_fold
 from ...model.graph import Graph
 from ...model.watch import describe, watching
-from ...quantization import reasons_against, seen
+from ...quantization import obstacles_of, trace_graph
 from ...workload import Workload, running
 
 LAYER, NORM = "layer", "norm"
@@ -25,7 +25,7 @@ LAYER, NORM = "layer", "norm"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a layer stands: the layer, the batch-norm behind it, and what it is given at its first
+    """Where a layer stands: the layer, the batch-norm behind it, and its input at its first
     call.
     """
 
@@ -54,7 +54,7 @@ def graph_of(work: Workload) -> Graph:
                 f"{describe(work.model, name)} is in {kind} already; formats are planned for a "
                 "model in fp32."
             )
-    return seen(work, work.model)
+    return trace_graph(work, work.model)
 
 
 def places(work: Workload, graph: Graph) -> list[Place]:
@@ -103,7 +103,7 @@ def why_fixed(work: Workload, graph: Graph, place: Place, name: str, around: str
     chosen = {
         place.layer: "int8-weights" if name in FLOATS else name
     }  # a shared weight cannot be apart in a float either
-    return reasons_against(work.model, graph, chosen).get(place.layer)
+    return obstacles_of(work.model, graph, chosen).get(place.layer)
 
 
 def _likeness(module: nn.Module, norm: nn.Module | None, given: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Choose a number format for each layer within a budget: exactly, from measured times and predicted
+"""Choose a format for each layer within a budget: exactly, from measured times and predicted
 losses.
 """
 
@@ -40,7 +40,7 @@ def plan_precision(
     seconds: float = 60.0,
     should_stop: Stop = lambda: False,
 ) -> Allocation:
-    """Choose each layer's number format: the least predicted loss within `latency_ms` and
+    """Choose each layer's format: the least predicted loss within `latency_ms` and
     `size_bytes`.
 
     With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms`
@@ -126,7 +126,7 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in NAMES:
             raise WorkloadError(
-                f"{name!r} is no number format that a layer can run in; there are "
+                f"{name!r} is no format that a layer can run in; there are "
                 f"{', '.join(NAMES)}."
             )
     if not set(names) - {"fp32"}:

@@ -16,7 +16,7 @@ def steps_of(formats: Mapping[str, str], around: str) -> Steps:
     """The steps that give each layer its format, everything between them being in `around`; none
     where nothing changes.
 
-    A default of whole numbers leaves what is between the layers alone, which is in fp32 then.
+    A default of integers leaves what is between the layers alone, which is in fp32 then.
     """
     defaults = (
         [around]
@@ -46,7 +46,7 @@ def _patterns(formats: Mapping[str, str], default: str) -> dict[str, str]:
 def _family(layer: str, formats: Mapping[str, str]) -> str:
     """'layer4.*' for a layer whose whole family has its format.
 
-    Only for whole numbers: in a float format a pattern would take along what is between the layers,
+    Only for integers: in a float format a pattern would take along what is between the layers,
     such as a batch-norm.
     """
     name, parts = formats[layer], layer.split(".")

@@ -1,6 +1,4 @@
-"""Put quantized layers in the places of a model's own: batch-norm folded in first, inputs
-calibrated, neighbours joined.
-"""
+"""Put quantized layers into a model: batch-norm folded first, inputs calibrated, neighbours joined."""
 
 from __future__ import annotations
 
@@ -24,10 +22,10 @@ from ..records import counted
 from ..workload import Inputs, Workload, running
 from ..workload.data import first_batches
 from .calibration import How, calibrate
-from .compensation import Scene, Technique, compensate
-from .conversion import counting
+from .compensation import Context, Technique, compensate
+from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
-from .residuals import round_answers, rounded_answers
+from .residuals import round_outputs, rounded_outputs
 
 MOST_CALIBRATIONS = 4
 
@@ -40,21 +38,21 @@ class Calibration:
     batches: int = 4
 
 
-def seen(work: Workload, model: nn.Module) -> Graph:
+def trace_graph(work: Workload, model: nn.Module) -> Graph:
     """What the model does on its example inputs."""
     inputs = work.inputs.clone()
     with running(model):
         return observe(model, lambda: inputs(model))
 
 
-def reasons_against(
+def obstacles_of(
     model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]
 ) -> dict[str, str]:
     """The chosen layers that cannot have their format, and why; without a run of the model none is
     known not to be called.
     """
     found: dict[str, str] = {}
-    owners = sharers(model)
+    owners = weight_owners(model)
     for layer, name in chosen.items():
         module = model.get_submodule(layer)
         reason = obstacle(module, name)
@@ -79,7 +77,7 @@ def reasons_against(
     return found
 
 
-def sharers(model: nn.Module) -> dict[int, list[str]]:
+def weight_owners(model: nn.Module) -> dict[int, list[str]]:
     """The layers that each weight belongs to, by the weight's id; where it is tied, these are
     several.
     """
@@ -90,7 +88,7 @@ def sharers(model: nn.Module) -> dict[int, list[str]]:
     return found
 
 
-def place(
+def quantize_layers(
     work: Workload,
     model: nn.Module,
     chosen: Mapping[str, str],
@@ -99,8 +97,8 @@ def place(
     *,
     sums: bool = False,
 ) -> list[str]:
-    """Put layers of the chosen formats in place, all of which have to be possible; what was done,
-    in sentences.
+    """Put layers of the chosen formats in place, all of which have to be possible; with notes on
+    what was done.
 
     With `sums` what enters sums and concatenations between int8 layers is rounded too.
     """
@@ -108,59 +106,63 @@ def place(
     fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     calls = runs(work, model, calibration.batches)
-    answers = partial(_answers_of, model, calls, calibration) if sums else None
+    answers = partial(_output_ranges, model, calls, calibration) if sums else None
     whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
-    scene = Scene(
+    context = Context(
         model,
-        seen(work, model),
+        trace_graph(work, model),
         whole,
         calls,
         lambda: spans_of(work, model, int8, calibration),
         answers,
     )
-    made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
-    if made_up_for and not _data(work, 1):
-        made_up_for.append(
-            "what made up for rounding saw only the example inputs, which it was also judged by; "
-            "give the workload data"
+    notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
+    if notes_on_compensation and not _data(work, 1):
+        notes_on_compensation.append(
+            "compensation used the example inputs alone, which also measured it; give the workload "
+            "data"
         )
-    rounded, met = scene.meetings()
+    rounded, met = context.residual_roundings()
     for layer, placed in (
-        scene.joined()
+        context.joined()
         | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
     ).items():
         replace_layer(model, layer, placed)
-    round_answers(model, rounded)
-    made_up_for += (
-        [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
+    round_outputs(model, rounded)
+    notes_on_compensation += (
+        [f"{counted(met, 'sum')} (concatenations too) on integers"] if sums and int8 else []
     )
-    notes += (
-        [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"]
-        if fp8
-        else []
-    )
-    return [*notes, *made_up_for, *(told(work, model, len(int8), calibration) if int8 else [])]
+    notes += [f"{counted(len(fp8), 'layer')} in fp8, inputs scaled row by row"] if fp8 else []
+    return [
+        *notes,
+        *notes_on_compensation,
+        *(int8_notes(work, model, len(int8), calibration) if int8 else []),
+    ]
 
 
-def place_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
-    """Put layers of formats that need no data in place, without running the model; what was done,
-    in sentences.
+def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
+    """Put layers of formats that need no data in place, without running the model; with notes on
+    what was done.
     """
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
-    return [f"{counted(len(chosen), 'layer')} in few bits, rounded without data"] if chosen else []
+    return (
+        [f"{counted(len(chosen), 'layer')} in lower precision, rounded without data"]
+        if chosen
+        else []
+    )
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Batch-norm right after a layer is part of its scales."""
     if not layers:
         return []
-    pairs = [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in set(layers)]
+    pairs = [
+        pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in set(layers)
+    ]
     fold(model, pairs)
     return (
-        [f"folded {counted(len(pairs), 'batch-norm layer')} into layers of whole numbers"]
-        if pairs
-        else []
+        [f"folded {counted(len(pairs), 'batch-norm layer')} into quantized layers"] if pairs else []
     )
 
 
@@ -170,7 +172,7 @@ _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDiction
 def spans_of(
     work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration
 ) -> dict[str, Range]:
-    """The ranges of what int8 layers are given."""
+    """The ranges of the inputs of int8 layers."""
     found = _all_spans(work, model, calibration) if int8 else {}
     if missing := [layer for layer in int8 if layer not in found]:
         raise StepError(
@@ -197,12 +199,12 @@ def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> di
     return kept[key]
 
 
-def _answers_of(
+def _output_ranges(
     model: nn.Module, calls: list[Callable[[], Any]], calibration: Calibration, layers: list[str]
 ) -> dict[str, Range]:
-    """The ranges of what layers answer."""
+    """The ranges of what layers output."""
     with running(model):
-        return calibrate(model, calls, layers, calibration.how, of="answer")
+        return calibrate(model, calls, layers, calibration.how, of="output")
 
 
 def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
@@ -223,10 +225,10 @@ def _data(work: Workload, count: int) -> list[Inputs]:
     )
 
 
-def told(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+def int8_notes(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
     """How a model with so many layers in int8 runs, and on what their ranges were found."""
     inputs = work.inputs.clone()
-    with running(model), counting() as conversions:
+    with running(model), count_conversions() as conversions:
         inputs(model)
     data = _data(work, calibration.batches)
     source = (
@@ -240,8 +242,8 @@ def told(work: Workload, model: nn.Module, count: int, calibration: Calibration)
         f"{conversions['back']} back"
         + (
             ""
-            if rounded_answers(model)
-            else f"; {count - conversions['to int8']} layers are given int8 by the layer before"
+            if rounded_outputs(model)
+            else f"; {count - conversions['to int8']} layers receive int8 from the layer before"
         ),
     ]
 
