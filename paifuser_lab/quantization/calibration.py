@@ -114,8 +114,8 @@ def _has_numbers(value: Any) -> TypeGuard[Tensor]:
 def _check(model: nn.Module, layer: str, values: Tensor) -> None:
     if not bool(torch.isfinite(values).all()):
         raise StepError(
-            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; find "
-            "it there or leave the layer out."
+            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; "
+            "find it there or leave the layer out."
         )
 
 

@@ -1,4 +1,4 @@
-"""Put quantized layers into a model: batch-norm folded first, inputs calibrated, neighbours joined."""
+"""Put quantized layers into a model: batch-norm folded, inputs calibrated, neighbours joined."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What compensates the error of rounding: exact where it says so, better than plain where it says
-so, and told what it gained.
+so, and the note on what it gained.
 """
 
 from __future__ import annotations
@@ -447,8 +447,8 @@ def test_the_step_offers_the_techniques_that_there_are():
     recipe = Recipe([{"precision": {"default": "int8", "compensate": ["rounding", "bias"]}}])
     assert Recipe.from_text(recipe.to_text()) == recipe
     assert recipe.label == "int8 + rounding + bias"
-    told = applied(net(), default="bf16", compensate=["bias"]).notes
-    assert "no layer is in integers, so there is nothing to compensate" in told
+    notes = applied(net(), default="bf16", compensate=["bias"]).notes
+    assert "no layer is in integers, so there is nothing to compensate" in notes
 
 
 def test_nothing_is_made_up_for_unless_it_is_asked_for():
@@ -465,13 +465,13 @@ def test_each_technique_alone_tells_what_the_step_then_measures(technique, fmt):
     work = net()
     before, plain = weights_hash(work.model), applied(work, default=fmt)
     variant = applied(work, default=fmt, compensate=[technique])
-    told = [note for note in variant.notes if "output error" in note]
+    notes = [note for note in variant.notes if "output error" in note]
     assert weights_hash(work.model) == before, "the model itself stays as it was"
     if technique == "smooth":
-        assert not told and weights_hash(variant.module) == weights_hash(plain.module)
+        assert not notes and weights_hash(variant.module) == weights_hash(plain.module)
         return
-    assert len(told) == 1 and f"→ {variant.reports[-1].relative_error:.2g}" in told[0]
-    assert f"{plain.reports[-1].relative_error:.2g} →" in told[0]
+    assert len(notes) == 1 and f"→ {variant.reports[-1].relative_error:.2g}" in notes[0]
+    assert f"{plain.reports[-1].relative_error:.2g} →" in notes[0]
     assert weights_hash(variant.module) != weights_hash(plain.module)
 
 
@@ -503,8 +503,8 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
         applied(work, default="int8"),
         applied(work, default="int8", compensate=["bias", "rounding", "equalise"]),
     )
-    told = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
-    assert told == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
+    notes = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
+    assert notes == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
     counts = []
     for one in (plain, variant):
         with torch.no_grad(), count_conversions() as conversions:

@@ -215,10 +215,10 @@ def test_openvino_keeps_bytes_between_convolutions(tmp_path):
         runtime = (
             openvino.Core().compile_model(str(tmp_path / "model.onnx"), "CPU").get_runtime_model()
         )
-        told = [one.get_rt_info() for one in runtime.get_ordered_ops()]
+        infos = [one.get_rt_info() for one in runtime.get_ordered_ops()]
         return Counter(
             one["outputPrecisions"].astype(str)
-            for one in told
+            for one in infos
             if one["layerType"].astype(str) == "Convolution"
         )
 

@@ -1,6 +1,4 @@
-"""The float model, the layers of whole weights that it is to have, and what techniques may change
-of both.
-"""
+"""The float model, its quantized layers to be, and what techniques may change of both."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class Outcome:
 
 @dataclass
 class Context:
-    """A technique may rescale the model's weights, choose a layer's whole weights, or shift its
-    bias.
-    """
+    """What a technique may change: the model's weights, a layer's integers, or its bias."""
 
     model: nn.Module
     graph: Graph
@@ -47,7 +43,7 @@ class Context:
     shifts: dict[str, Tensor] = field(default_factory=dict)
 
     def layers(self) -> dict[str, QuantizedLayer]:
-        """The layers of whole weights, as far as they are layers up for."""
+        """The quantized layers, with the compensation so far."""
         spans = self.spans()
         layers = {
             layer: quantized_layer(
@@ -61,9 +57,7 @@ class Context:
         return layers
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers, those in int8 handing on in int8 where the next one reads that, or a sum
-        on whole weights.
-        """
+        """The same layers, those in int8 passing int8 on where a layer or an integer sum reads it."""
         layers = self.layers()
         int8 = {layer: one for layer, one in layers.items() if isinstance(one, Int8Layer)}
         spans = {layer: one.span for layer, one in int8.items()}
@@ -77,9 +71,7 @@ class Context:
         return layers
 
     def residual_roundings(self) -> tuple[dict[str, Range], int]:
-        """What other modules' outputs are rounded to before they enter sums on whole weights, and
-        how many such sums there are.
-        """
+        """The ranges of other modules' outputs that enter integer sums, and the number of such sums."""
         spans = self.spans() if self.answers else {}
         plan, answers = self._sums(spans)
         return plan.spans(spans, answers), plan.sums

@@ -40,6 +40,6 @@ def read_layer_data(
 def _check(model: nn.Module, layer: str, inputs: Tensor) -> None:
     if not bool(torch.isfinite(inputs).all()):
         raise StepError(
-            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; find "
-            "it there or leave the layer out."
+            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; "
+            "find it there or leave the layer out."
         )

@@ -89,7 +89,7 @@ ON_QUANTIZED: dict[Any, OnQuantized] = {}
 
 
 def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
-    """Register a function for these operators on quantized values; it returns None where it cannot."""
+    """Register a function for operators on quantized values; it returns None where it cannot."""
 
     def register(function: OnQuantized) -> OnQuantized:
         ON_QUANTIZED.update(dict.fromkeys(operators, function))
