@@ -34,7 +34,7 @@ unit: install
 
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install
-	$(shell $(BIN)/python -c "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parent / 'driver' / 'node')" 2>/dev/null) --test "widgets/*.test.js"
+	$(shell $(BIN)/python -c "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parent / 'driver' / 'node')" 2>/dev/null) --test "widgets/**/*.test.js"
 	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets; else echo "no npx: the front end's types are not checked"; fi
 
 notebooks: install

@@ -189,6 +189,13 @@ def test_no_files_of_a_room_import_each_other_in_a_circle():
             pytest.fail(" → ".join(circle.args[1]))
 
 
+def test_the_package_s_top_holds_the_rooms_and_at_most_eight_files():
+    files = {path.name for path in PACKAGE.iterdir() if path.is_file()}
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert len(files) <= 8, sorted(files)
+    assert rooms | {name.removesuffix(".py") for name in files} - {"py.typed"} == set(FLOOR_OF)
+
+
 def test_the_source_folders_are_no_packages():
     assert not [
         path

@@ -144,15 +144,20 @@ def _has(one: Comparison, stage: str) -> bool:
 def _row(goal: float, stage: str, runs: Sequence[Comparison]) -> dict[str, str]:
     pairs = list(_pairs(stage, runs))
     lost = [100 * ((before.metric or 0.0) - (after.metric or 0.0)) for before, after in pairs]
+    parameters = fmean(
+        (after.parameters or 0) / (before.parameters or 1) for before, after in pairs
+    )
+    size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
+    latency = median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs)
     spread = f" ± {stdev(lost):.1f}" if len(lost) > 1 else ""
     return {
         "parameters": f"{goal:.0%}",
         "stage": stage,
         "accuracy": f"{100 * fmean(after.metric or 0.0 for _, after in pairs):.2f} %",
         "points lost": f"{fmean(lost):+.2f}{spread}",
-        "left of the parameters": f"{fmean((after.parameters or 0) / (before.parameters or 1) for before, after in pairs):.1%}",
-        "of the size": f"{fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs):.1%}",
-        "of the latency": f"{median((after.latency_ms or 0) / (before.latency_ms or 1) for before, after in pairs):.1%}",
+        "left of the parameters": f"{parameters:.1%}",
+        "of the size": f"{size:.1%}",
+        "of the latency": f"{latency:.1%}",
         "times as fast": f"{median(after.speedup or 0.0 for _, after in pairs):.2f} ×",
     }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -149,9 +150,7 @@ def _measured(
     with ExitStack() as running_all, torch.no_grad():
         for model in ways.values():
             running_all.enter_context(running(model))
-        candidates = [
-            Candidate(name, lambda model=model: inputs(model), 1) for name, model in ways.items()
-        ]  # type: ignore[misc]
+        candidates = [Candidate(name, partial(inputs, model), 1) for name, model in ways.items()]
         reference = inputs(work.model)
         errors = {one.name: output_error([reference], [one.call()])[0] for one in candidates}
         *_, samples = rounds_in_turn(candidates, rounds=60, seconds=seconds)

@@ -41,7 +41,8 @@ IS_READY = """async () => {
   await panel.context.ready;
   await session.ready;
   const connection = session.session?.kernel;
-  return !!connection && connection.connectionStatus === 'connected' && connection.status === 'idle';
+  if (connection?.connectionStatus !== 'connected') return false;
+  return connection.status === 'idle';
 }"""
 
 # From the notebook's own outputs, since how a page marks an error differs between versions of
@@ -50,9 +51,11 @@ IS_READY = """async () => {
 ERRORS = """() => {
   const cells = window.jupyterapp?.shell.currentWidget.content.model.cells;
   if (!cells) return [...document.querySelectorAll('.jp-OutputArea-output pre')]
-    .map((one) => one.textContent).filter((text) => text.includes('Traceback (most recent call last)'));
+    .map((shown) => shown.textContent)
+    .filter((text) => text.includes('Traceback (most recent call last)'));
   return [...cells].flatMap((cell) => cell.toJSON().outputs ?? [])
-    .filter((output) => output.output_type === 'error').map((output) => `${output.ename}: ${output.evalue}`);
+    .filter((output) => output.output_type === 'error')
+    .map((output) => `${output.ename}: ${output.evalue}`);
 }"""
 HAS_RUN = (
     "() => ![...document.querySelectorAll('.jp-InputPrompt')].some((one) => "

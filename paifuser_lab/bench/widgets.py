@@ -45,7 +45,7 @@ WATCH = """(panel) => {
     channel.port2.postMessage(0);
   });
   let chosen = null;
-  const look = () => {
+  const update = () => {
     if (!seen.painted && document.querySelector(`${panel} .pf-rows .pf-row`)) {
       seen.painted = -1;
       afterPaint(() => (seen.painted = now()));
@@ -57,9 +57,11 @@ WATCH = """(panel) => {
       if (key !== null) afterPaint(() => seen.chosen.push(now()));
     }
   };
-  const what = { childList: true, subtree: true, attributes: true, attributeFilter: ['class', 'data-index'] };
-  new MutationObserver(look).observe(document.body, what);
-  document.addEventListener('click', (event) => seen.clicked.push(performance.timeOrigin + event.timeStamp), true);
+  new MutationObserver(update).observe(document.body, {
+    childList: true, subtree: true, attributes: true, attributeFilter: ['class', 'data-index'],
+  });
+  const onClick = (event) => seen.clicked.push(performance.timeOrigin + event.timeStamp);
+  document.addEventListener('click', onClick, true);
 }"""
 
 

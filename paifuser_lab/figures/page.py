@@ -45,9 +45,11 @@ def html_report(
         _section("How it was measured", _measured(profile)),
     ]
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(heading)} · profile</title>'
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(heading)} · profile</title>"
         f'<meta http-equiv="Content-Security-Policy" content="{html.escape(POLICY)}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
         f"<style>{STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
     )
 
@@ -162,31 +164,43 @@ def _ceilings(ceiling: Ceiling) -> str:
 
 STYLE = (
     f"""
-:root {{ color-scheme: light dark; {LIGHT.css} --line: #e3e5e8; --good: #00704f; --raised: #f7f8f9; }}
-@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css} --line: #2b3036; --good: #2bc196; --raised: #191c1f; }} }}
+:root {{ color-scheme: light dark; {LIGHT.css}
+  --line: #e3e5e8; --good: #00704f; --raised: #f7f8f9; }}
+@media (prefers-color-scheme: dark) {{ :root {{ {DARK.css}
+  --line: #2b3036; --good: #2bc196; --raised: #191c1f; }} }}
 """
     + """
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 14px 20px 28px; max-width: 1360px; background: var(--pf-paper); color: var(--pf-ink);
-  font: 13px/1.45 system-ui, "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
-header { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 28px; padding-bottom: 10px;
-  border-bottom: 1px solid var(--line); align-items: end; }
+body { margin: 0 auto; padding: 14px 20px 28px; max-width: 1360px; background: var(--pf-paper);
+  color: var(--pf-ink); font: 13px/1.45 system-ui, "DejaVu Sans", sans-serif;
+  font-variant-numeric: tabular-nums; }
+header { display: grid; grid-template-columns: minmax(0, 1fr) auto; gap: 2px 28px;
+  padding-bottom: 10px; border-bottom: 1px solid var(--line); align-items: end; }
 h1 { font-size: 19px; margin: 0; overflow-wrap: anywhere; }
 header p { margin: 0; grid-column: 1; color: var(--pf-soft); overflow-wrap: anywhere; }
-dl { grid-column: 2; grid-row: 1 / span 2; display: flex; flex-wrap: wrap; gap: 4px 22px; margin: 0; }
-dt { color: var(--pf-soft); font-size: 11px; } dd { margin: 0; white-space: nowrap; } dd b { font-size: 16px; }
+dl { grid-column: 2; grid-row: 1 / span 2; display: flex; flex-wrap: wrap; gap: 4px 22px;
+  margin: 0; }
+dt { color: var(--pf-soft); font-size: 11px; }
+dd { margin: 0; white-space: nowrap; } dd b { font-size: 16px; }
 small { color: var(--pf-soft); font-size: 11px; font-weight: 400; }
 .chip { display: inline-block; border: 1px solid var(--line); border-radius: 10px; padding: 0 8px; }
 h2 { font-size: 13px; margin: 18px 0 6px; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr)); gap: 12px 24px; align-items: start; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 560px), 1fr));
+  gap: 12px 24px; align-items: start; }
 figure { margin: 0; } figure svg { display: block; } svg [id*="mark-"]:hover { opacity: 0.75; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 10px; }
-article { border: 1px solid var(--line); border-radius: 6px; padding: 8px 12px; background: var(--raised); min-width: 0; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr));
+  gap: 10px; }
+article { border: 1px solid var(--line); border-radius: 6px; padding: 8px 12px;
+  background: var(--raised); min-width: 0; }
 article.whole { grid-column: 1 / -1; }
-h3 { display: flex; gap: 8px; align-items: baseline; font-size: 13px; margin: 0 0 4px; overflow-wrap: anywhere; }
+h3 { display: flex; gap: 8px; align-items: baseline; font-size: 13px; margin: 0 0 4px;
+  overflow-wrap: anywhere; }
 h3 span { margin-left: auto; white-space: nowrap; }
-ul { margin: 0; padding-left: 1.1em; } li { margin: 2px 0; overflow-wrap: anywhere; } .advice { color: var(--good); }
-.dim { color: var(--pf-soft); margin: 2px 0; } .alarm { border-left: 3px solid var(--pf-bad); padding: 2px 10px; overflow-wrap: anywhere; }
-@media (max-width: 900px) { header { grid-template-columns: minmax(0, 1fr); } dl { grid-column: 1; grid-row: auto; margin-top: 6px; } }
+ul { margin: 0; padding-left: 1.1em; } li { margin: 2px 0; overflow-wrap: anywhere; }
+.advice { color: var(--good); }
+.dim { color: var(--pf-soft); margin: 2px 0; }
+.alarm { border-left: 3px solid var(--pf-bad); padding: 2px 10px; overflow-wrap: anywhere; }
+@media (max-width: 900px) { header { grid-template-columns: minmax(0, 1fr); }
+  dl { grid-column: 1; grid-row: auto; margin-top: 6px; } }
 """
 )

@@ -72,8 +72,8 @@ class Sheet:
             fontsize=size,
             color=colour or self.theme.ink,
             parse_math=False,
-            **more,
-        )  # type: ignore[arg-type]
+            **more,  # type: ignore[arg-type]
+        )
 
     def fit(self, x: float, y: float, text: str, width: float, *, size: float = BODY) -> None:
         """Text that gives up its middle where it is too long."""

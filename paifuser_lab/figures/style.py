@@ -120,7 +120,8 @@ class Drawing(Figure):
 
     def _html_with_hover(self) -> str:
         plain = image(self.png(), "plain", str(self.get_label()))
-        return f'{HOVER_SWITCH}{plain}<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
+        figure = f'<div class="pf-figure-svg" style="display:none">{self.svg()}</div>'
+        return f"{HOVER_SWITCH}{plain}{figure}"
 
     def __repr__(self) -> str:
         return f"Drawing({self.get_label()})"
@@ -141,7 +142,10 @@ HOVER_SWITCH = (
 
 def image(png: bytes, theme: str, label: str, *, style: str = "") -> str:
     data = base64.b64encode(png).decode()
-    return f'<img class="pf-figure-{theme}" style="{style}" alt="{html.escape(label)}" width="700" src="data:image/png;base64,{data}">'
+    return (
+        f'<img class="pf-figure-{theme}" style="{style}" alt="{html.escape(label)}" width="700" '
+        f'src="data:image/png;base64,{data}">'
+    )
 
 
 def theme_of(*, dark: bool) -> Theme:

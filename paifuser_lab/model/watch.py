@@ -241,9 +241,8 @@ def _choose_call() -> None:
     if not _is_replaced:
         _plain_call = nn.Module.__call__
     _is_replaced = bool(_doors or _installed)
-    nn.Module.__call__ = (
-        _call_through_door if _doors else _watched_call if _installed else _plain_call
-    )  # type: ignore[method-assign]
+    call = _call_through_door if _doors else _watched_call if _installed else _plain_call
+    nn.Module.__call__ = call  # type: ignore[method-assign]
 
 
 def _tensors(values: Any) -> list[Tensor]:

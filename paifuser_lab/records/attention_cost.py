@@ -62,7 +62,9 @@ class AttentionCost(Record):
     dense_value: float | None = None
     note: str = Field(
         default="",
-        description="what to know when reading it, such as that attention is a small part of this model",
+        description=(
+            "a caution for the reader, such as that attention is a small part of this model"
+        ),
     )
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ class Fusion(Record):
     pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
     runs: str = Field(
         default="",
-        description="what runs in their stead, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does",
+        description="what replaces them, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does",
     )
     standing: Standing = "fused"
     reason: str = Field(

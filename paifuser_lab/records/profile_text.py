@@ -1,4 +1,4 @@
-"""A profile as a table: for a terminal, and as a tree that folds in a notebook, without a line of
+"""A profile as a text table for terminals and as a folding HTML tree for notebooks, without
 JavaScript.
 """
 
@@ -12,10 +12,9 @@ from .layer_profile import LayerProfile, OperatorProfile
 from .profile_tree import ProfileTree
 from .text import readable_bytes, readable_count
 
-OPEN_SHARE = 0.05  # what takes more of the time than this stands open
-A_PIECE = (
-    0.002  # of the whole: operators between layers that take less are left to `profile.operators`
-)
+OPEN_SHARE = 0.05  # layers that take more of the time than this are shown unfolded
+# Operators between layers that take less of the whole than this are left to `profile.operators`.
+SHOWN_SHARE = 0.002
 COLUMNS = (
     "self ms",
     "total ms",
@@ -32,9 +31,7 @@ MOST_LINES = 40
 
 
 def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[str, str]]:
-    """The tree, a row a line, with the operators that ran between layers; each line knows how deep
-    it is.
-    """
+    """One line per layer and per operator that ran between layers, indented by depth."""
     lines: list[dict[str, str]] = []
     for level, row in profile.walk():
         if depth is not None and level > depth:
@@ -44,8 +41,8 @@ def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[s
         )
         if depth is None or level < depth:
             lines += [
-                {"layer": "  " * (level + 1) + f"+ {one.name}", **piece}
-                for one, piece in pieces(row, profile)
+                {"layer": "  " * (level + 1) + f"+ {operator.name}", **texts}
+                for operator, texts in container_operators(row, profile)
             ]
     return lines
 
@@ -76,7 +73,7 @@ def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
 
 
 def name_of(row: LayerProfile, profile: ProfileTree) -> str:
-    """A layer's name as its place in the tree leaves it."""
+    """A layer's name relative to its parent in the tree."""
     if not row.layer:
         return profile.workload
     above = profile.parent(row.layer)
@@ -84,7 +81,7 @@ def name_of(row: LayerProfile, profile: ProfileTree) -> str:
 
 
 def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
-    """What is told of a layer."""
+    """The texts of a layer's columns."""
     return {
         "calls": "" if row.calls in (0, 1) else f"{row.calls} ×",
         "self ms": _ms(row.self_ms, profile),
@@ -100,34 +97,34 @@ def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
     }
 
 
-def pieces(
+def container_operators(
     row: LayerProfile, profile: ProfileTree
 ) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
-    """Operators that a container ran itself, between its layers."""
+    """Operators that a container ran itself, between its layers, with the texts of their columns."""
     if not profile.children(row.layer):
         return
-    for one in row.operators:
-        if one.ms > A_PIECE * profile.total_ms:
+    for operator in row.operators:
+        if operator.ms > SHOWN_SHARE * profile.total_ms:
             yield (
-                one,
+                operator,
                 {
-                    "kind": "operator" if one.calls == 1 else f"operator, {one.calls} ×",
-                    "self ms": _ms(one.ms, profile),
-                    "total ms": _ms(one.ms, profile),
-                    "share": f"{one.ms / (profile.total_ms or 1.0):.1%}",
-                    "FLOPs": readable_count(one.flops) if one.flops else "",
-                    "moved": readable_bytes(one.read_bytes + one.written_bytes),
+                    "kind": "operator" if operator.calls == 1 else f"operator, {operator.calls} ×",
+                    "self ms": _ms(operator.ms, profile),
+                    "total ms": _ms(operator.ms, profile),
+                    "share": f"{operator.ms / (profile.total_ms or 1.0):.1%}",
+                    "FLOPs": readable_count(operator.flops) if operator.flops else "",
+                    "moved": readable_bytes(operator.read_bytes + operator.written_bytes),
                 },
             )
 
 
 def failure(profile: ProfileTree) -> list[str]:
-    """What went wrong, where something did."""
+    """A line that says why the profile stopped early, if it did."""
     return [f"stopped: {profile.failure}"] if profile.failure else []
 
 
 def _ms(value: float, profile: ProfileTree) -> str:
-    """With as many decimals in every row, so that a column can be read down."""
+    """With the same number of decimals in every row."""
     places = next(
         (places for limit, places in ((1, 4), (100, 3), (1000, 2)) if profile.total_ms < limit), 1
     )
@@ -142,7 +139,7 @@ def _reached(row: LayerProfile) -> str:
 
 
 def _bound(row: LayerProfile, profile: ProfileTree) -> str:
-    if row.verdict is None or row.self_ms < A_PIECE * profile.total_ms:
+    if row.verdict is None or row.self_ms < SHOWN_SHARE * profile.total_ms:
         return ""
     share = row.roof_share
     far = f" ({share:.0%} of the roof)" if row.verdict != "overhead" and share is not None else ""
@@ -150,15 +147,15 @@ def _bound(row: LayerProfile, profile: ProfileTree) -> str:
 
 
 # The tree in a notebook: nested <details> in columns of fixed width, in the colours of the page
-# around it. Where the page is narrow, columns that matter less give way; each row's tooltip keeps
-# them.
+# around it. Where the page is narrow, less important columns are hidden; each row's tooltip still
+# has them.
 
 SHAPES = {
     "compute": "●",
     "memory": "■",
     "overhead": "▲",
 }  # as on the roofline, so that colour is not the only sign
-HTML_COLUMNS = {  # each with its width in em, and how wide the tree must be for it
+HTML_COLUMNS = {  # each with its width in em, and the least width of the tree in px to show it
     "total ms": (5.5, 0),
     "share": (4, 0),
     "self ms": (5, 0),
@@ -174,39 +171,44 @@ KIND = (8, 790)
 
 
 def profile_html(profile: ProfileTree) -> str:
-    """The tree with bars, open where the time goes; its title above, how it was measured below."""
+    """The tree with bars, unfolded where the time goes; the title above, the accuracy below."""
     notes = "".join(
         f'<p class="pf-faint">{html.escape(note)}</p>'
         for note in [*failure(profile), profile.accuracy]
     )
     title = f"<p><b>{html.escape(profile.title)}</b></p>"
-    return f'<div class="pf-profile" data-lm-suppress-shortcuts="true">{title}{profile_tree(profile)}{notes}</div>'
+    return (
+        '<div class="pf-profile" data-lm-suppress-shortcuts="true">'
+        f"{title}{profile_tree(profile)}{notes}</div>"
+    )
 
 
 def profile_tree(profile: ProfileTree) -> str:
-    """The tree alone, for a page that has its own title; it folds by mouse and by keyboard."""
+    """The tree alone, for a page that has its own title; it folds by mouse and keyboard."""
     heads = "".join(
         f'<span class="pf-{_slug(key)}">{html.escape(key)}</span>' for key in HTML_COLUMNS
     )
+    label = f"layers of {html.escape(profile.workload)}"
     return (
-        f'<style>{tree_style()}</style><div class="pf-tree" role="list" aria-label="layers of {html.escape(profile.workload)}">'
-        f'<div class="pf-row pf-head" aria-hidden="true"><span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
+        f'<style>{tree_style()}</style><div class="pf-tree" role="list" aria-label="{label}">'
+        '<div class="pf-row pf-head" aria-hidden="true">'
+        '<span class="pf-left">layer</span><span class="pf-left pf-kind">kind</span>'
         f"{heads}</div>{_branch(profile, profile.root, 0)}</div>"
     )
 
 
 def tree_style() -> str:
-    """The tree's rules; columns leave one after the other as the tree gets narrower."""
+    """The tree's CSS; the less important columns are hidden as the tree gets narrower."""
     columns = {"kind": KIND, **HTML_COLUMNS}
     limits = sorted({limit for _, limit in columns.values()}, reverse=True)
     rules = [f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, limits[0])}; }}"]
     for limit, below in pairwise(limits):
-        gone = ", ".join(
+        hidden = ", ".join(
             f".pf-tree .pf-{_slug(key)}" for key, (_, wide) in columns.items() if wide == limit
         )
         grid = f".pf-tree .pf-row {{ grid-template-columns: {_grid(columns, below)}; }}"
         rules.append(
-            f"@container pf-tree (max-width: {limit}px) {{ {gone} {{ display: none; }} {grid} }}"
+            f"@container pf-tree (max-width: {limit}px) {{ {hidden} {{ display: none; }} {grid} }}"
         )
     return STYLE + "\n".join(rules)
 
@@ -224,7 +226,8 @@ def _slug(key: str) -> str:
 STYLE = """
 .pf-tree { container: pf-tree / inline-size; font-size: 12px; line-height: 1.5; }
 .pf-tree .pf-row { display: grid; column-gap: 0.7em; white-space: nowrap; padding: 1px 4px; }
-.pf-tree .pf-row > span { overflow: hidden; text-overflow: ellipsis; text-align: right; font-variant-numeric: tabular-nums; }
+.pf-tree .pf-row > span { overflow: hidden; text-overflow: ellipsis; text-align: right;
+  font-variant-numeric: tabular-nums; }
 .pf-tree .pf-row > .pf-left, .pf-tree .pf-row > .pf-bound-by { text-align: left; }
 .pf-tree .pf-head { font-weight: 600; border-bottom: 1px solid rgba(128, 128, 128, 0.5); }
 .pf-tree summary { cursor: pointer; list-style: none; }
@@ -236,8 +239,10 @@ STYLE = """
 .pf-tree details[open] > summary .pf-name::before { content: "▾ "; }
 .pf-tree .pf-leaf .pf-name::before { content: "\\2003"; }
 .pf-tree .pf-row > .pf-total-ms { padding-right: 3px;
-  background: linear-gradient(rgba(50, 140, 205, 0.42) 0 0) no-repeat left / var(--pf-share, 0) 82%; }
-.pf-tree .pf-compute { color: #0f7fc0; } .pf-tree .pf-memory { color: #d55e00; } .pf-tree .pf-overhead { color: #c2699a; }
+  background: linear-gradient(rgba(50, 140, 205, 0.42) 0 0)
+    no-repeat left / var(--pf-share, 0) 82%; }
+.pf-tree .pf-compute { color: #0f7fc0; } .pf-tree .pf-memory { color: #d55e00; }
+.pf-tree .pf-overhead { color: #c2699a; }
 .pf-tree .pf-kind, .pf-tree .pf-operator, .pf-profile .pf-faint { opacity: 0.7; }
 .pf-tree .pf-operator .pf-kind { opacity: 1; }
 .pf-profile p { margin: 0.3em 0; }
@@ -246,44 +251,46 @@ STYLE = """
 
 def _branch(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
     name = name_of(row, profile) + (f" ({row.calls} ×)" if row.calls > 1 else "")
-    spoken = _spoken(row, profile)
     line = _line(name, row.kind, _html_cells(row, profile))
     style = f"--pf-depth:{depth};--pf-share:{min(1.0, row.share):.1%}"
+    attributes = f'style="{style}" title="{_tooltip(row, profile)}"'
     below = profile.children(row.layer)
     if not below:
-        return f'<div class="pf-row pf-leaf" role="listitem" style="{style}" title="{spoken}">{line}</div>'
+        return f'<div class="pf-row pf-leaf" role="listitem" {attributes}>{line}</div>'
     inside = "".join(_branch(profile, child, depth + 1) for child in below)
     is_open = " open" if row.share > OPEN_SHARE else ""
     return (
-        f'<div role="listitem"><details{is_open}><summary class="pf-row" style="{style}" title="{spoken}">{line}</summary>'
+        f'<div role="listitem"><details{is_open}>'
+        f'<summary class="pf-row" {attributes}>{line}</summary>'
         f'<div role="list">{inside}{_between(profile, row, depth + 1)}</div></details></div>'
     )
 
 
 def _between(profile: ProfileTree, row: LayerProfile, depth: int) -> str:
-    """What a container ran itself, between its layers."""
-    found = []
-    for one, piece in pieces(row, profile):
-        style = f"--pf-depth:{depth};--pf-share:{min(1.0, one.ms / (profile.total_ms or 1.0)):.1%}"
-        told = {key: html.escape(text) for key, text in piece.items()}
-        line = _line(f"+ {one.name}", piece["kind"], told)
-        found.append(
+    """The operators that a container ran itself, between its layers, a line each."""
+    lines = []
+    for operator, texts in container_operators(row, profile):
+        share = min(1.0, operator.ms / (profile.total_ms or 1.0))
+        style = f"--pf-depth:{depth};--pf-share:{share:.1%}"
+        escaped = {key: html.escape(text) for key, text in texts.items()}
+        line = _line(f"+ {operator.name}", texts["kind"], escaped)
+        lines.append(
             f'<div class="pf-row pf-leaf pf-operator" role="listitem" style="{style}">{line}</div>'
         )
-    return "".join(found)
+    return "".join(lines)
 
 
-def _spoken(row: LayerProfile, profile: ProfileTree) -> str:
-    """A row in one sentence: what points at it reads, and what is read out."""
-    told = cells(row, profile)
-    output = f" gives {told['output']}" if told["output"] else ""
+def _tooltip(row: LayerProfile, profile: ProfileTree) -> str:
+    """A row as one line of text, for the tooltip and for screen readers."""
+    texts = cells(row, profile)
+    output = f" gives {texts['output']}" if texts["output"] else ""
     facts = [
-        f"{told['total ms']} ms with all below it, {told['share']} of the time",
-        f"{told['self ms']} ms itself",
+        f"{texts['total ms']} ms with all layers inside it, {texts['share']} of the time",
+        f"{texts['self ms']} ms itself",
     ]
-    facts += [f"{told[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if told[key]]
-    facts += [told["reached"]] if told["reached"] else []
-    facts += [f"bound by {told['bound by']}"] if told["bound by"] else []
+    facts += [f"{texts[key]} {key}" for key in ("FLOPs", "weights", "moved", "peak") if texts[key]]
+    facts += [texts["reached"]] if texts["reached"] else []
+    facts += [f"bound by {texts['bound by']}"] if texts["bound by"] else []
     return html.escape(
         f"{row.layer or profile.workload}, {row.kind} {row.detail}".rstrip()
         + f"{output}: {', '.join(facts)}"
@@ -291,25 +298,27 @@ def _spoken(row: LayerProfile, profile: ProfileTree) -> str:
 
 
 def _html_cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
-    """The cells, escaped; what binds a layer by its sign, and how near the roof it comes."""
-    told = {key: html.escape(text) for key, text in cells(row, profile).items()}
-    if told["bound by"] and row.verdict:
+    """The cells, escaped; what binds a layer is shown by its sign, with its share of the roof."""
+    texts = {key: html.escape(text) for key, text in cells(row, profile).items()}
+    if texts["bound by"] and row.verdict:
         share = (
             f" {row.roof_share:.0%}"
             if row.verdict != "overhead" and row.roof_share is not None
             else ""
         )
-        told["bound by"] = (
-            f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i> {row.verdict}{share}'
-        )
-    return told
+        sign = f'<i class="pf-{row.verdict}" aria-hidden="true">{SHAPES[row.verdict]}</i>'
+        texts["bound by"] = f"{sign} {row.verdict}{share}"
+    return texts
 
 
-def _line(name: str, kind: str, told: dict[str, str]) -> str:
-    """A row's cells; `told` is escaped already. Spaces keep them apart where styles are
+def _line(name: str, kind: str, texts: dict[str, str]) -> str:
+    """A row's cells; `texts` are escaped already. Spaces separate them where styles are
     stripped.
     """
-    first = f'<span class="pf-left pf-name">{html.escape(name)}</span> <span class="pf-left pf-kind">{html.escape(kind)}</span>'
+    first = (
+        f'<span class="pf-left pf-name">{html.escape(name)}</span> '
+        f'<span class="pf-left pf-kind">{html.escape(kind)}</span>'
+    )
     return first + "".join(
-        f' <span class="pf-{_slug(key)}">{told.get(key, "")}</span>' for key in HTML_COLUMNS
+        f' <span class="pf-{_slug(key)}">{texts.get(key, "")}</span>' for key in HTML_COLUMNS
     )

@@ -38,7 +38,10 @@ def html_table(
     )
     body = "".join(_html_row(row, words, is_bold=is_bold(row)) for row in table)
     caption = "<br>".join(html.escape(line) for line in captions)
-    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f"<table><caption>{caption}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
 
 
 def _html_row(row: Row, words: Collection[str], *, is_bold: bool) -> str:

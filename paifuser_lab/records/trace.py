@@ -210,18 +210,21 @@ def _html_table(heading: str, rows: list[Row]) -> str:
     )
     body = "".join(_html_row(name, value / largest, columns) for name, value, columns in rows)
     return (
-        f'<table><caption style="text-align:left">{html.escape(heading)}</caption><thead><tr><th style="text-align:left">name</th>'
+        f'<table><caption style="text-align:left">{html.escape(heading)}</caption>'
+        '<thead><tr><th style="text-align:left">name</th>'
         f'<th style="width:8em"></th>{head}</tr></thead><tbody>{body}</tbody></table>'
     )
 
 
 def _html_row(name: str, share: float, columns: dict[str, str]) -> str:
-    bar = f'<div style="width:{100 * share:.1f}%;height:.6em;background:currentColor;opacity:.35"></div>'
+    width = f"width:{100 * share:.1f}%"
+    bar = f'<div style="{width};height:.6em;background:currentColor;opacity:.35"></div>'
     cells = "".join(
         f'<td style="text-align:right;white-space:nowrap">{html.escape(cell)}</td>'
         for cell in columns.values()
     )
-    label = f'<td style="text-align:left" title="{html.escape(name)}">{html.escape(_clipped(name))}</td>'
+    full, short = html.escape(name), html.escape(_clipped(name))
+    label = f'<td style="text-align:left" title="{full}">{short}</td>'
     return f"<tr>{label}<td>{bar}</td>{cells}</tr>"
 
 

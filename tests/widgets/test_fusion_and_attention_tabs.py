@@ -58,7 +58,7 @@ def shared(tmp_path_factory):
     """A workbench of a model that has both; each test finds it empty by `bench`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tabs"))
-        patch.setattr(lab.session, "LOOK_S", 0.05)
+        patch.setattr("paifuser_lab.session.session.LOOK_S", 0.05)
         patch.setitem(
             queries.KINDS, "attention", dataclasses.replace(queries.KINDS["attention"], seconds=0.2)
         )

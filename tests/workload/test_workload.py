@@ -196,7 +196,7 @@ def test_a_nan_deep_in_a_dict_is_found() -> None:
             torch.randn(2, 4),
             "1.1",
             r"layer '1\.1' \(Linear\), which received 2×8",
-        ),  # noqa: E501
+        ),
         (
             Mapped(),
             {"ids": torch.tensor([[99]])},

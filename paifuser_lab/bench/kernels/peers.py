@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -113,9 +114,9 @@ def of_block_sparse() -> tuple[Peer, ...]:
     to_all = tuple(
         Peer(
             f"SDPA {name} to all",
-            lambda backend=backend: _by(backend, sparse.attend_to_all),
+            partial(_by, backend, sparse.attend_to_all),
             is_aside=True,
-        )  # type: ignore[misc]
+        )
         for name, backend in (
             ("flash", SDPBackend.FLASH_ATTENTION),
             ("cuDNN", SDPBackend.CUDNN_ATTENTION),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...errors import StepError
@@ -56,8 +57,8 @@ def wholes(work: Workload, arounds: tuple[str, ...], seconds: float) -> Wholes:
             notes.append(f"{around} between the layers was left out: {error}")
     inputs = work.inputs.clone()
     calls: dict[str, Callable[[], Any]] = {
-        name: lambda model=model: inputs(model) for name, model in models.items()
-    }  # type: ignore[misc]
+        name: partial(inputs, model) for name, model in models.items()
+    }
     counts = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
     found: dict[int, dict[str, Cost]] = {}
     with running(work.model):

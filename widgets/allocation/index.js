@@ -1,0 +1,305 @@
+/** A number format for each layer: the frontier of what can be had, what its points really did, and which of them is the recipe. */
+
+import { allocationDots, allocationFrame, cardSpot } from "./layout.js";
+import {
+  achievedMark,
+  allocationGrid,
+  allocationLegend,
+  allocationMark,
+  budgetMarks,
+  chosenRing,
+  frontierLines,
+  pointedMarks,
+  uniformLabels,
+} from "./marks.js";
+import { pointRows } from "./prediction.js";
+import { formatWords, layerCount, pointFigures, unpackedAllocation } from "./table.js";
+import { BudgetForm } from "./budget_form.js";
+import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
+import { fresh, h, s, set } from "../shared/dom.js";
+import { unserved } from "../shared/host.js";
+import { PredictionTable } from "../shared/prediction_table.js";
+import { nearestDot } from "../roofline/layout.js";
+
+/** @typedef {import("./layout.js").AllocationDot} AllocationDot */
+/** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */
+
+const NONE = -1;
+const ALONE =
+  "A click on a point chooses it: panel.recipe is what is chosen, panel.chosen its place.";
+const IN_BENCH =
+  "A click on a point makes its formats the recipe; what they really do is measured then.";
+const ALLOCATION_FOLLOWS = ["chosen", "state", "requests", "served"];
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+export function allocation(root, host, model) {
+  return new AllocationView(root, host, model);
+}
+
+class AllocationView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.id = freshId("allocation");
+    this.table = unpackedAllocation({});
+    /** @type {AllocationDot[]} */
+    this.dots = [];
+    /** @type {import("./layout.js").AllocationFrame | null} */
+    this.frame = null;
+    this.pointed = NONE;
+    this.told = "";
+    this.drawn = "";
+    /** @type {SVGElement[]} */
+    this.marks = [];
+    this.title = h("h2", {});
+    this.reason = h("p", { class: "pf-note" });
+    this.legend = h("div", {});
+    this.empty = h("p", { class: "pf-empty" });
+    this.drawing = s("svg", { role: "listbox", tabindex: "0", class: "pf-svg" });
+    this.overlay = s("g", { class: "pf-overlay", "aria-hidden": "true" });
+    this.plot = h("div", { class: "pf-plot" }, this.drawing);
+    this.card = new HoverCard(this.plot);
+    this.taken = h("div", { class: "pf-taken", role: "status" });
+    this.prediction = new PredictionTable("the chosen point, predicted and achieved");
+    this.notes = h("div", { class: "pf-allocation-notes" });
+    this.budget = new BudgetForm((budget) => this.host.ask({ do: "allocation", ...budget }));
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.reason),
+      this.legend,
+    );
+    this.both = h("div", { class: "pf-allocation-both" }, this.plot, this.taken);
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" },
+        head,
+        this.budget.element,
+        this.empty,
+        this.both,
+        this.notes,
+      ),
+    );
+    this.listen();
+    this.release = onWidth(this.plot, (width) => this.draw(width));
+  }
+
+  listen() {
+    this.onChange = () => this.follow();
+    for (const name of ALLOCATION_FOLLOWS) this.model.on(`change:${name}`, this.onChange);
+    set(this.drawing, {
+      onpointermove: (event) => this.point(this.under(/** @type {PointerEvent} */ (event))),
+      onpointerleave: () => this.point(NONE),
+      onclick: (event) => this.choose(this.under(/** @type {PointerEvent} */ (event))),
+      onkeydown: (event) => this.key(/** @type {KeyboardEvent} */ (event)),
+      onfocus: () => this.drawing.matches(":focus-visible") && this.point(this.chosen),
+      onblur: () => this.point(NONE),
+    });
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedAllocation(data);
+    this.pointed = NONE;
+    this.told = "";
+    const { isKnown, title, reason, notes } = this.table;
+    fresh(this.title, title || "A number format for each layer");
+    fresh(this.reason, isKnown && reason);
+    fresh(this.legend, isKnown && allocationLegend(this.table));
+    fresh(this.notes, ...notes.map((note) => h("p", { class: "pf-note" }, note)));
+    this.both.hidden = !isKnown;
+    this.draw(this.plot.clientWidth);
+    this.drawn = "";
+    this.follow();
+  }
+
+  destroy() {
+    this.release();
+    for (const name of ALLOCATION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return (
+      unserved(this.model).some((one) => one.do === "allocation") ||
+      this.model.get("state")?.status === "planning"
+    );
+  }
+
+  /** In the workbench what the recipe has, or what was asked for since. @returns {number} */
+  get chosen() {
+    const asked = /** @type {any[]} */ (unserved(this.model))
+      .filter((one) => one.do === "allocate")
+      .at(-1);
+    return asked?.point ?? this.model.get("state")?.allocated ?? this.model.get("chosen") ?? NONE;
+  }
+
+  /** What is chosen, planned or measured may have changed; nothing where none of it did. */
+  follow() {
+    const { isBeingFound, isInBench } = this;
+    const key = JSON.stringify([this.chosen, isBeingFound, isInBench, this.waiting]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.budget.element.hidden = !isInBench;
+    this.budget.show(isBeingFound, this.table.isKnown);
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has planned yet which number format each layer could have.",
+    );
+    this.empty.hidden = this.table.isKnown;
+    this.mark();
+  }
+
+  /** What stands for what the chosen point really does, until that is known. */
+  get waiting() {
+    const status = this.model.get("state")?.status ?? "idle";
+    return this.isInBench && status !== "idle" && status !== "planning" ? "being measured …" : "";
+  }
+
+  /** @param {number} width */
+  draw(width) {
+    if (!this.table.isKnown || width <= 0) return;
+    const { table } = this;
+    const frame = allocationFrame(width, table);
+    this.frame = frame;
+    this.dots = allocationDots(table, frame);
+    const predicted = this.dots.filter((dot) => !dot.isAchieved);
+    this.marks = predicted.map((dot) =>
+      allocationMark(dot, `${this.id}-${dot.index}`, this.words(table.points[dot.index])),
+    );
+    const label = `${this.marks.length} choices of number formats, the frontier first; arrow keys go through them, Enter chooses`;
+    set(this.drawing, {
+      width,
+      height: frame.height,
+      viewBox: `0 0 ${width} ${frame.height}`,
+      "aria-label": label,
+    });
+    fresh(
+      this.drawing,
+      allocationGrid(table, frame),
+      budgetMarks(table, frame),
+      frontierLines(this.dots),
+      ...this.dots.filter((dot) => dot.isAchieved).map(achievedMark),
+      ...this.marks,
+      uniformLabels(table, frame, this.dots),
+      this.overlay,
+    );
+    this.mark();
+  }
+
+  /** Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is drawn anew. */
+  mark() {
+    const { table, frame, dots } = this;
+    if (!frame || !table.isKnown) return;
+    const [pointed, chosen] = [table.points[this.pointed], table.points[this.chosen]];
+    fresh(
+      this.overlay,
+      ...(pointed ? pointedMarks(table, frame, dots, dots[this.pointed]) : []),
+      chosen && chosenRing(dots[this.chosen]),
+    );
+    this.marks.forEach((mark, index) =>
+      mark.setAttribute("aria-selected", String(index === this.chosen)),
+    );
+    set(this.drawing, { "aria-activedescendant": pointed && `${this.id}-${this.pointed}` });
+    if (pointed)
+      this.card.show(
+        cardSpot(dots, this.pointed, frame.width),
+        pointed.name,
+        this.line(pointed),
+        pointFigures(table, pointed),
+      );
+    else this.card.hide();
+    this.taken.hidden = !chosen;
+    if (chosen) this.tell(chosen);
+  }
+
+  /** What is chosen, in figures and formats. @param {AllocatedPoint} point */
+  tell(point) {
+    this.prediction.show(pointRows(this.table, point), this.waiting);
+    const key = `${point.index} ${this.isInBench}`;
+    if (this.told === key) return;
+    this.told = key;
+    const chips = Object.entries(point.counts).map(([format, count]) =>
+      h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
+    );
+    fresh(
+      this.taken,
+      h("h3", {}, point.name, h("small", {}, point.isPlanned ? "the plan's choice" : "chosen")),
+      this.prediction.element,
+      h(
+        "ul",
+        { class: "pf-format-chips" },
+        ...chips,
+        point.around !== "fp32" && h("li", { class: "pf-note" }, `${point.around} between them`),
+      ),
+      h("p", { class: "pf-note" }, this.isInBench ? IN_BENCH : ALONE),
+    );
+  }
+
+  /** @param {number} index */
+  point(index) {
+    if (index === this.pointed) return;
+    this.pointed = index;
+    this.drawing.classList.toggle("pf-is-pointing", index !== NONE);
+    this.mark();
+  }
+
+  /** @param {number} index */
+  choose(index) {
+    if (index === NONE || index === this.chosen) return;
+    if (this.isInBench) this.host.ask({ do: "allocate", point: index });
+    else {
+      this.model.set("chosen", index);
+      this.model.save_changes();
+    }
+    this.mark();
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.key === "Escape") this.point(NONE);
+    else if (event.key === "Enter" || event.key === " ") this.choose(this.pointed);
+    else if (event.key.startsWith("Arrow") || event.key === "Home" || event.key === "End")
+      this.point(indexAfterKey(event.key, this.pointed, this.marks.length));
+    else return;
+    event.preventDefault();
+  }
+
+  /** @param {PointerEvent} event */
+  under(event) {
+    const box = this.drawing.getBoundingClientRect();
+    const nearest = nearestDot(
+      /** @type {any[]} */ (this.dots),
+      event.clientX - box.left,
+      event.clientY - box.top,
+    );
+    return /** @type {AllocationDot | null} */ (/** @type {unknown} */ (nearest))?.index ?? NONE;
+  }
+
+  /** @param {AllocatedPoint} point */
+  line(point) {
+    return [
+      formatWords(point),
+      point.isPlanned && "the plan's choice",
+      point.index === this.chosen ? "chosen" : "a click chooses it",
+    ]
+      .filter(Boolean)
+      .join(" · ");
+  }
+
+  /** @param {AllocatedPoint} point */
+  words(point) {
+    return [
+      point.name,
+      formatWords(point),
+      ...pointFigures(this.table, point).map(([value, name]) => `${value} ${name}`),
+    ].join(", ");
+  }
+}

@@ -1,0 +1,319 @@
+/** What attention to a part of the keys costs and brings: a slider over the shares, and which layers take part. */
+
+import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./choice.js";
+import { AttentionFinder } from "./finder.js";
+import { attentionFrame, nearestStop } from "./layout.js";
+import { AttentionLayers } from "./layers.js";
+import { attentionChart, stopMarks } from "./marks.js";
+import { keepText, stopFigures, stopWords, unpackedAttention } from "./table.js";
+import { onWidth } from "../shared/chart.js";
+import { fresh, h, s, set } from "../shared/dom.js";
+import { unserved } from "../shared/host.js";
+import { showPress } from "../shared/press.js";
+
+/** @typedef {import("./choice.js").AttentionChoice} AttentionChoice */
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+export function attention(root, host, model) {
+  return new AttentionView(root, host, model);
+}
+
+const ATTENTION_FOLLOWS = ["state", "requests", "served", "keep", "layers"];
+const ATTENTION_ALONE =
+  "panel.keep and panel.layers hold the choice; panel.step is it as a step, panel.recipe applies it.";
+const THUMB = 8; // half of the slider's, by which its ends stand off
+
+class AttentionView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.table = unpackedAttention({});
+    /** @type {AttentionChoice} */
+    this.choice = { index: 0, layers: [] };
+    /** @type {AttentionChoice | null} */
+    this.told = null;
+    this.frame = /** @type {import("./layout.js").AttentionFrame | null} */ (null);
+    this.drawn = "";
+    this.title = h("h2", {});
+    this.note = h("p", { class: "pf-note" });
+    this.empty = h("p", { class: "pf-empty" });
+    this.figures = h("dl", { class: "pf-attention-figures" });
+    this.slider = /** @type {HTMLInputElement} */ (
+      h("input", {
+        type: "range",
+        min: 0,
+        step: 1,
+        class: "pf-attention-slider",
+        "aria-label": "share of the keys that is kept",
+      })
+    );
+    this.drawing = s("svg", { class: "pf-svg", "aria-hidden": "true" });
+    this.overlay = s("g", { class: "pf-overlay" });
+    this.plot = h("div", { class: "pf-plot" }, this.drawing, this.slider);
+    this.layers = new AttentionLayers({
+      onTick: (layers) => this.choose({ ...this.choice, layers }, true),
+      onLayer: (layer) => this.host.select(layer),
+    });
+    this.take = h("button", {
+      type: "button",
+      class: "pf-button pf-primary",
+      onclick: () => this.apply(),
+    });
+    this.said = h("p", { class: "pf-note", role: "status" });
+    this.both = h(
+      "div",
+      { class: "pf-attention-both" },
+      h("div", {}, this.figures, this.plot),
+      h(
+        "div",
+        { class: "pf-attention-side" },
+        this.layers.element,
+        h("div", { class: "pf-attention-take" }, this.take, this.said),
+      ),
+    );
+    this.finder = new AttentionFinder(
+      (kind) => this.host.ask({ do: "attention_cost", kind }),
+      () => this.follow(),
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-attention", "aria-label": "attention to a part of the keys" },
+        h(
+          "div",
+          { class: "pf-view-head" },
+          h("div", { class: "pf-heat-titles" }, this.title, this.note),
+        ),
+        this.empty,
+        this.both,
+        this.finder.element,
+      ),
+    );
+    this.listen();
+  }
+
+  listen() {
+    this.onChange = () => this.follow();
+    for (const name of ATTENTION_FOLLOWS) this.model.on(`change:${name}`, this.onChange);
+    this.slider.addEventListener("input", () =>
+      this.choose({ ...this.choice, index: this.indexOfSlider }, false),
+    );
+    this.slider.addEventListener("change", () =>
+      this.choose({ ...this.choice, index: this.indexOfSlider }, true),
+    );
+    this.drawing.addEventListener("click", (event) => this.onClick(event));
+    this.release = onWidth(this.plot, (width) => this.draw(width));
+    this.follow();
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedAttention(data);
+    const { isKnown, title, note, stops, layers, kind } = this.table;
+    fresh(this.title, title || "Attention to a part of the keys");
+    fresh(
+      this.note,
+      isKnown &&
+        (note ||
+          (layers.length
+            ? "The same share is kept in every layer that takes part."
+            : "No layer of this model attends.")),
+    );
+    this.empty.hidden = isKnown;
+    this.both.hidden = !layers.length;
+    this.finder.choose(kind);
+    set(this.slider, { max: Math.max(0, stops.length - 1) });
+    this.slider.disabled = stops.length < 2;
+    this.layers.show(this.table);
+    this.told = null;
+    this.choice = {
+      index: Math.min(this.choice.index, Math.max(0, stops.length - 1)),
+      layers: this.table.able,
+    };
+    this.drawn = "";
+    this.draw(this.plot.clientWidth);
+    this.select(this.host.selected() ?? "");
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    this.layers.select(layer);
+  }
+
+  destroy() {
+    this.release?.();
+    for (const name of ATTENTION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return (
+      unserved(this.model).some((one) => one.do === "attention_cost") ||
+      this.model.get("state")?.status === "attending"
+    );
+  }
+
+  /** Another kind is chosen, which nobody has looked at. */
+  get isOther() {
+    return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
+  }
+
+  /** The layers that attend to a part now, by what Python did; undefined where it has not yet. @returns {string[] | undefined} */
+  get taking() {
+    return this.model.get("state")?.taking_part?.[this.table.kind];
+  }
+
+  get isAsked() {
+    return unserved(this.model).some((one) => one.do === "attention");
+  }
+
+  /** The slider goes from the least kept to the most, as the chart over it. */
+  get indexOfSlider() {
+    return this.table.stops.length - 1 - Number(this.slider.value);
+  }
+
+  /** What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is under the hand stays otherwise. */
+  follow() {
+    const { isBeingFound, isInBench, table } = this;
+    const told = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
+    if (told && !isSameAttention(told, this.told)) this.choice = told;
+    this.told = told;
+    const key = JSON.stringify([
+      this.choice,
+      told,
+      this.isAsked,
+      isBeingFound,
+      isInBench,
+      table.isKnown,
+      this.isOther,
+      this.taking,
+    ]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at what it costs to attend to a part of the keys, and what that brings.",
+    );
+    this.finder.element.hidden = !isInBench;
+    this.finder.show(isBeingFound, table.isKnown && !this.isOther);
+    this.tell();
+  }
+
+  /** @param {AttentionChoice} choice @param {boolean} isSettled the slider was let go */
+  choose(choice, isSettled) {
+    this.choice = choice;
+    if (isSettled && !this.isInBench) {
+      this.model.set("keep", this.table.stops[choice.index].keep);
+      this.model.set(
+        "layers",
+        this.table.able.filter((layer) => choice.layers.includes(layer)),
+      );
+      this.model.save_changes();
+    }
+    this.tell();
+  }
+
+  /** @param {number} width */
+  draw(width) {
+    const { stops } = this.table;
+    if (!stops.length || width <= 0) return;
+    const frame = attentionFrame(width, stops);
+    this.frame = frame;
+    set(this.drawing, { width, height: frame.height, viewBox: `0 0 ${width} ${frame.height}` });
+    this.slider.style.marginLeft = `${frame.left - THUMB}px`;
+    this.slider.style.width = `${frame.right - frame.left + 2 * THUMB}px`;
+    fresh(this.drawing, attentionChart(frame, stops), this.overlay);
+    this.tell();
+  }
+
+  /** What the chosen stop comes to. */
+  tell() {
+    const { table, choice } = this;
+    const stop = table.stops[choice.index];
+    if (!stop) return;
+    this.slider.value = String(table.stops.length - 1 - choice.index);
+    set(this.slider, { "aria-valuetext": stopWords(table, stop) });
+    const figures = [
+      { value: keepText(stop.keep), name: "of the keys kept", note: "", look: "" },
+      ...stopFigures(table, stop),
+    ];
+    fresh(
+      this.figures,
+      ...figures.map(({ value, name, note, look }) =>
+        h(
+          "div",
+          {},
+          h("dd", { class: look || null }, value),
+          h("dt", { class: look || null }, name),
+          h("small", {}, note),
+        ),
+      ),
+    );
+    if (this.frame) fresh(this.overlay, ...stopMarks(this.frame, choice.index));
+    this.layers.place(choice.index, choice.layers);
+    this.showTake(stop);
+  }
+
+  /** @param {import("./table.js").AttentionStop} stop */
+  showTake(stop) {
+    const { choice, table } = this;
+    const isTaken = this.isInBench && isSameAttention(this.told, choice);
+    const isPart = choice.layers.length < table.able.length;
+    const where = isPart ? ` in ${choice.layers.length} of ${table.able.length} layers` : "";
+    this.take.hidden = !this.isInBench;
+    showPress(
+      this.take,
+      !isTaken && choice.layers.length > 0 && !this.isOther,
+      this.isAsked,
+      `${isTaken ? "Keeps" : "Keep"} ${keepText(stop.keep)} of the keys${where}`,
+    );
+    const measured =
+      isPart &&
+      "The figures were measured with every layer taking part; with fewer, error and gain are others.";
+    const stays =
+      this.isInBench &&
+      !isTaken &&
+      stop.speedup < 1 &&
+      "Layers that would not be clearly faster stay as they are.";
+    const other =
+      this.isOther &&
+      `These figures are of ${table.kind}; find what the other costs before it can be kept.`;
+    fresh(
+      this.said,
+      [
+        other,
+        isTaken && takingWords(this.taking, choice.layers),
+        measured,
+        stays,
+        this.isInBench ? "" : ATTENTION_ALONE,
+      ]
+        .filter(Boolean)
+        .join(" "),
+    );
+  }
+
+  apply() {
+    const { choice, table } = this;
+    if (this.take.getAttribute("aria-disabled") === "true") return;
+    this.host.ask({
+      do: "attention",
+      kind: table.kind,
+      keep: table.stops[choice.index].keep,
+      layers: table.able.filter((layer) => choice.layers.includes(layer)),
+    });
+  }
+
+  /** @param {MouseEvent} event */
+  onClick(event) {
+    if (!this.frame) return;
+    const box = this.drawing.getBoundingClientRect();
+    this.choose({ ...this.choice, index: nearestStop(this.frame, event.clientX - box.left) }, true);
+  }
+}

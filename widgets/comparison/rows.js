@@ -1,0 +1,79 @@
+/** The rows of a comparison as places on two axes and words; no page in here. */
+
+import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js";
+
+/**
+ * @typedef {{ name: string, steps?: string[], threads?: number, latency_ms?: number | null, spread_ms?: [number,
+ *   number] | null, speedup?: number | null, speedup_interval?: [number, number] | null, cpu_ms?: number | null,
+ *   best_ms?: number | null, peak_bytes?: number | null, size_bytes?: number | null, parameters?: number | null,
+ *   flops?: number | null, relative_error?: number | string | null, metric?: number | null, build_s?: number | null,
+ *   notes?: string[], failure?: string | null }} Measured
+ * @typedef {{ workload?: string, machine?: string, baseline: string, metric_name?: string | null, rows: Measured[],
+ *   title?: string }} ComparisonData
+ * @typedef {{ tone: "good" | "bad" | "even" | "baseline", word: string }} Verdict
+ * @typedef {{ ticks: number[], place: (value: number) => number }} Axis places are shares of the axis, from 0 to 1
+ */
+
+/**
+ * Whether a variant is faster, as its interval tells: an interval across 1 decides nothing.
+ * @param {Measured} row @param {string} baseline @returns {Verdict}
+ */
+export function verdictOf(row, baseline) {
+  if (row.name === baseline) return { tone: "baseline", word: "baseline" };
+  if (!row.speedup_interval) return { tone: "even", word: "" };
+  const [low, high] = row.speedup_interval;
+  if (row.name.startsWith("baseline")) return { tone: "even", word: high < 1 ? "slower" : "" }; // the same model with other threads
+  if (low > 1) return { tone: "good", word: "faster" };
+  return high < 1 ? { tone: "bad", word: "slower" } : { tone: "even", word: "no faster" };
+}
+
+/** The recipe in a line; nothing where the name says it already. @param {Measured} row */
+export function recipeLine(row) {
+  const label = (row.steps ?? []).join(" → ");
+  return label === row.name ? "" : label;
+}
+
+/** What is left to say of a row: not what its word says already. @param {Measured} row */
+export function furtherNotes(row) {
+  return (row.notes ?? []).filter((note) => !note.includes("than the baseline"));
+}
+
+/** From 0 to the slowest row. @param {Measured[]} rows @returns {Axis} */
+export function latencyAxis(rows) {
+  const known = rows.flatMap((row) => [row.latency_ms ?? 0, row.spread_ms?.[1] ?? 0]);
+  const most = Math.max(...known, 0) * 1.02 || 1;
+  return { ticks: linearTicks(0, most, 4), place: linearScale(0, most, 0, 1) };
+}
+
+/** Twice as fast stands as far from 1 as half as fast. @param {Measured[]} rows @returns {Axis} */
+export function speedupAxis(rows) {
+  const known = rows.flatMap((row) => row.speedup_interval ?? []).filter((value) => value > 0);
+  const [low, high] = [Math.min(...known, 0.8) / 1.08, Math.max(...known, 1.25) * 1.08];
+  const ticks = logTicks(low, high, 4);
+  return {
+    ticks: [...new Set([1, ...ticks])].sort((one, other) => one - other),
+    place: logScale(low, high, 0, 1),
+  };
+}
+
+/** @typedef {(number | string | null | undefined)[]} Figures */
+
+/** Whether anything is known in a column. @param {Figures} values */
+export function isTelling(values) {
+  return values.some((value) => typeof value === "number");
+}
+
+/** Whether figures are more than 2% apart. @param {Figures} values */
+export function doDiffer(values) {
+  const known = values.filter((value) => typeof value === "number");
+  return known.length > 0 && Math.max(...known) > 1.02 * Math.min(...known);
+}
+
+/** An output error: what is no number says so. @param {number | string | null | undefined} value */
+export function readableError(value) {
+  if (value === null || value === undefined) return "–";
+  const number = typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value;
+  if (Number.isNaN(number)) return "NaN";
+  if (!Number.isFinite(number)) return "∞";
+  return number === 0 ? "0" : number.toExponential(1).replace("e-", "e−").replace("e+", "e");
+}

@@ -1,0 +1,211 @@
+/** Where layers can run as one: what was fused and what not, why, and what it brings; in the workbench with a switch a place. */
+
+import { fresh, h } from "../shared/dom.js";
+import { filterField } from "../shared/filter_field.js";
+import { fusionChoice } from "./choice.js";
+import { FusionGrid } from "./grid.js";
+import { canGain, fusionSummary, placeSentence, unpackedFusion } from "./table.js";
+import { isField, isPlainKey } from "../shared/grid_keys.js";
+import { unserved } from "../shared/host.js";
+import { showPress } from "../shared/press.js";
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+export function fusion(root, host, model) {
+  return new FusionView(root, host, model);
+}
+
+const FUSION_FOLLOWS = ["state", "requests", "served"];
+const NOTHING_TOLD =
+  "A row tells its reasons here; times are of each place by itself, which is why they do not add up to the model's.";
+
+class FusionView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.table = unpackedFusion({});
+    this.drawn = "";
+    this.title = h("h2", {});
+    this.line = h("p", { class: "pf-note", role: "status" });
+    this.empty = h("p", { class: "pf-empty" });
+    this.grid = new FusionGrid({
+      onSwitch: (one, isOn) => this.host.ask({ do: "fuse", place: one.place, is_on: isOn }),
+      onLayer: (layer, isPassing) => this.point(layer, isPassing),
+      onShown: (shown) => this.field.count(shown, this.table.places.length),
+      choice: () => this.choice,
+      hasSwitches: this.isInBench,
+    });
+    this.choice = fusionChoice(model, this.table);
+    this.field = filterField({
+      onChange: (query) => this.grid.filter(query),
+      onLeave: (isChosen) => (isChosen ? this.grid.enter() : this.grid.element.focus()),
+    });
+    this.said = h("p", { class: "pf-note pf-fusion-said" });
+    this.find = h("button", {
+      type: "button",
+      class: "pf-button pf-heat-find",
+      title: "in the background",
+      onclick: () => this.look(),
+    });
+    this.all = h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button",
+        title: "fuse every place that gains; what was switched off by hand too",
+        onclick: () => this.askAll(true),
+      },
+      "Fuse all that gain",
+    );
+    this.none = h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button",
+        title: "take the whole step out of the recipe",
+        onclick: () => this.askAll(false),
+      },
+      "Fuse none",
+    );
+    this.actions = h("div", { class: "pf-fusion-actions" }, this.all, this.none);
+    const titles = h("div", { class: "pf-heat-titles" }, this.title, this.line);
+    this.tools = h("div", { class: "pf-fusion-tools" }, this.actions, this.field.element);
+    this.element = h(
+      "section",
+      { class: "pf-view pf-fusion", "aria-label": "fusion of layers" },
+      h("div", { class: "pf-view-head" }, titles, this.tools),
+      this.empty,
+      this.grid.element,
+      this.said,
+      this.find,
+    );
+    this.element.addEventListener("keydown", (event) => this.onKey(event));
+    root.append(this.element);
+    this.onChange = () => this.follow();
+    for (const name of FUSION_FOLLOWS) model.on(`change:${name}`, this.onChange);
+    this.follow();
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedFusion(data);
+    const { isKnown, title, places } = this.table;
+    fresh(this.title, title || "What can run as one");
+    this.grid.element.hidden = this.said.hidden = !places.length;
+    this.tools.hidden = !places.length;
+    this.empty.hidden = isKnown;
+    this.line.hidden = !isKnown;
+    this.choice = fusionChoice(this.model, this.table);
+    this.grid.show(this.table);
+    this.select(this.host.selected() ?? "");
+    this.drawn = "";
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    this.grid.select(layer);
+    this.tell();
+  }
+
+  destroy() {
+    for (const name of FUSION_FOLLOWS) this.model.off(`change:${name}`, this.onChange);
+    this.grid.destroy();
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return (
+      unserved(this.model).some((one) => one.do === "fusion") ||
+      this.model.get("state")?.status === "fusing"
+    );
+  }
+
+  /** What runs as one may have changed; nothing where it did not. */
+  follow() {
+    const { isInBench, isBeingFound, table } = this;
+    this.choice = fusionChoice(this.model, table);
+    const { on, asked, hasStep } = this.choice;
+    const isOther = isInBench && !hasStep && this.model.get("state").recipe?.length > 0;
+    const key = JSON.stringify([
+      [...on],
+      [...asked],
+      hasStep,
+      isBeingFound,
+      isInBench,
+      isOther,
+      table.isKnown,
+    ]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    fresh(
+      this.line,
+      table.isKnown &&
+        [
+          fusionSummary(table, on),
+          isOther && "found in the model as it is, without the recipe's steps",
+        ]
+          .filter(Boolean)
+          .join(" · "),
+    );
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at which layers can run as one, and what that brings.",
+    );
+    this.find.hidden = this.actions.hidden = !isInBench;
+    showPress(
+      this.find,
+      !isBeingFound,
+      isBeingFound,
+      isBeingFound ? "being found …" : table.isKnown ? "Find it again" : "Find what can be fused",
+    );
+    const left = table.places.some((one) => canGain(one) && !on.has(one.place));
+    showPress(this.all, left, asked.size > 1);
+    showPress(this.none, hasStep, false);
+    this.grid.refresh();
+    this.tell();
+  }
+
+  /** The line under the table. */
+  tell() {
+    const one = this.grid.told;
+    if (one)
+      fresh(
+        this.said,
+        h("b", {}, one.layers.join(" + ")),
+        ` ${placeSentence(one, this.choice.on.has(one.place))}`,
+      );
+    else fresh(this.said, NOTHING_TOLD);
+  }
+
+  /** @param {string} layer @param {boolean} isPassing */
+  point(layer, isPassing) {
+    this.tell();
+    if (!isPassing) this.host.select(layer);
+  }
+
+  look() {
+    if (!this.isBeingFound) this.host.ask({ do: "fusion" });
+  }
+
+  /** @param {boolean} isOn */
+  askAll(isOn) {
+    const button = isOn ? this.all : this.none;
+    if (button.getAttribute("aria-disabled") !== "true")
+      this.host.ask({ do: "fuse_all", is_on: isOn });
+  }
+
+  /** @param {KeyboardEvent} event */
+  onKey(event) {
+    if (event.key !== "/" || !isPlainKey(event) || isField(event.target) || this.tools.hidden)
+      return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.field.focus();
+  }
+}

@@ -1,0 +1,160 @@
+/** The threshold of one layer, told to Python: live ten times a second at most, and for good where the gesture ends. */
+
+import { ForetoldTable } from "./forecast_table.js";
+import { keptChannels, removedRatio, thresholdOf } from "./choice.js";
+import { unpackedImportance } from "./table.js";
+import { seldom } from "../shared/throttle.js";
+import { ThresholdChart } from "./threshold_chart.js";
+
+/** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
+
+const LIVE_EVERY_MS = 100;
+
+export class ChannelChoice {
+  /**
+   * @param {import("../shared/host.js").Host} host @param {any} model
+   * @param {(row: number, kept: number) => void} onKept on the way, and at its end
+   * @param {number} height
+   */
+  constructor(host, model, onKept, height) {
+    this.host = host;
+    this.model = model;
+    this.onKept = onKept;
+    this.table = unpackedImportance({});
+    this.layer = "";
+    /** @type {number[]} */
+    this.kept = [];
+    /** Where each layer's line was put, which the number of channels alone does not say. @type {Map<number, number>} */
+    this.own = new Map();
+    this.live = seldom(LIVE_EVERY_MS, (told) => this.send(told));
+    this.chart = new ThresholdChart(
+      {
+        onLive: (threshold, kept) => this.tell(threshold, kept),
+        onSettle: (threshold, kept) => this.settle(threshold, kept),
+      },
+      height,
+    );
+    this.foretold = new ForetoldTable(model);
+    /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
+    this.cut = null;
+    this.element = this.chart.element;
+  }
+
+  /** @param {ImportanceTable} table */
+  take(table) {
+    this.table = table;
+    this.own.clear();
+    this.cut = null;
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  choose(layer) {
+    this.layer = layer;
+    this.draw();
+  }
+
+  /** What is kept may have changed. */
+  follow() {
+    this.kept = keptChannels(this.model, this.table);
+    this.foretell(this.cut);
+    this.draw();
+  }
+
+  /** One threshold over all layers is on its way. @param {number} threshold @param {number[]} kept */
+  tellAll(threshold, kept) {
+    this.kept = kept;
+    this.takeOver(threshold);
+    this.live.tell({ layer: "", threshold, kept: sum(kept) });
+    this.foretell({ layer: "", threshold });
+    this.draw();
+  }
+
+  /** @param {number} threshold @param {number[]} kept */
+  settleAll(threshold, kept) {
+    this.takeOver(threshold);
+    this.end({ do: this.isInBench ? "prune" : "keep", layer: "", threshold, kept: sum(kept) });
+  }
+
+  destroy() {
+    this.live.drop();
+    this.chart.destroy();
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get row() {
+    return this.table.place.get(this.layer) ?? -1;
+  }
+
+  // What follows is nobody's business but the choice's.
+
+  draw() {
+    const { row } = this;
+    const threshold =
+      row < 0
+        ? 0
+        : thresholdOf(
+            this.table,
+            row,
+            this.kept[row] ?? this.table.channels[row],
+            this.own.get(row),
+          );
+    this.chart.show(this.table, row, threshold);
+  }
+
+  /** @param {number} threshold */
+  takeOver(threshold) {
+    this.table.layers.forEach((_, row) => this.own.set(row, threshold));
+  }
+
+  /** @param {number} threshold @param {number} kept */
+  tell(threshold, kept) {
+    this.live.tell({ layer: this.layer, threshold, kept });
+    this.foretell({ layer: this.layer, ratio: removedRatio(this.table, this.row, kept) });
+    this.kept = this.kept.with(this.row, kept);
+    this.onKept(this.row, kept);
+  }
+
+  /** @param {number} threshold @param {number} kept */
+  settle(threshold, kept) {
+    const { row, layer } = this;
+    if (row < 0) return;
+    this.own.set(row, threshold);
+    this.onKept(row, kept);
+    this.end(
+      this.isInBench
+        ? { do: "prune", layer, ratio: removedRatio(this.table, row, kept), kept }
+        : { do: "keep", layer, threshold, kept },
+    );
+  }
+
+  /** The gesture has ended: what was not yet told of the way does not matter any more. @param {{ do: string, [key: string]: any }} request */
+  end(request) {
+    this.live.drop();
+    this.model.set("live", {});
+    this.host.ask(request);
+    this.foretell(null);
+  }
+
+  /** @param {import("./cut_choice.js").Cut | null} cut what is under the hand */
+  foretell(cut) {
+    this.cut = cut;
+    this.foretold.take();
+    this.foretold.show(this.table, cut);
+    this.chart.tell(this.foretold.line);
+  }
+
+  /** @param {{ layer: string, threshold: number, kept: number }} told */
+  send(told) {
+    this.model.set("live", told);
+    this.model.save_changes();
+  }
+}
+
+/** @param {number[]} counts */
+function sum(counts) {
+  return counts.reduce((all, one) => all + one, 0);
+}

@@ -1,0 +1,205 @@
+/** How much each channel matters: the bars of one layer with its threshold, and beside them how much of each layer is kept. */
+
+import { fresh, h, set } from "../shared/dom.js";
+import { unserved } from "../shared/host.js";
+import { removedShares } from "./cut_choice.js";
+import { widthsAfter } from "./cut_cost.js";
+import { GroupCard } from "../coupling/group_card.js";
+import { cutByLine } from "./choice.js";
+import { ChannelChoice } from "./gesture.js";
+import { importanceLine, unpackedImportance } from "./table.js";
+import { KeptBars } from "./kept_bars.js";
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+export function importance(root, host, model) {
+  return new ImportanceView(root, host, model);
+}
+
+const [TALL, LOW] = [230, 210]; // in pixels: the workbench has more room
+const FOLLOWED = ["state", "requests", "served", "kept", "views"];
+
+class ImportanceView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.table = unpackedImportance({});
+    this.layer = "";
+    this.title = h("h2", {});
+    this.line = h("p", { class: "pf-note" });
+    this.unit = h("p", { class: "pf-note" });
+    this.cutBy = h("p", { class: "pf-note pf-importance-cut-by" });
+    this.empty = h("p", { class: "pf-empty" });
+    this.said = h("p", { class: "pf-note pf-importance-said", role: "status" });
+    this.find = this.finder();
+    this.one = new ChannelChoice(
+      host,
+      model,
+      (row, kept) => this.bars.tell(row, kept),
+      this.isInBench ? TALL : LOW,
+    );
+    this.bars = new KeptBars({
+      onLayer: (layer) => this.host.select(layer),
+      onLive: (threshold, kept) => this.one.tellAll(threshold, kept),
+      onSettle: (threshold, kept) => this.one.settleAll(threshold, kept),
+    });
+    this.heading = h("h3", {});
+    this.group = new GroupCard((layer) => this.host.select(layer));
+    const left = h(
+      "div",
+      { class: "pf-importance-one" },
+      this.heading,
+      this.one.element,
+      this.group.element,
+    );
+    const right = h(
+      "div",
+      { class: "pf-importance-all" },
+      this.one.foretold.element,
+      h("h3", {}, "All layers"),
+      this.bars.element,
+    );
+    this.both = h("div", { class: "pf-importance-both" }, left, right);
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.line),
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-importance", "aria-label": "importance of channels" },
+        head,
+        this.empty,
+        this.both,
+        this.unit,
+        this.cutBy,
+        this.said,
+        this.find,
+      ),
+    );
+    this.drawn = "";
+    this.onChange = () => this.follow();
+    for (const name of FOLLOWED) model.on(`change:${name}`, this.onChange);
+    this.follow();
+  }
+
+  /** The button that has Python find it; there is none where there is no workbench. */
+  finder() {
+    const onclick = () =>
+      this.isInBench && !this.isBeingFound && this.host.ask({ do: "importance" });
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button pf-heat-find",
+        title: "about 20 seconds, in the background",
+        onclick,
+      },
+      "Find the importance",
+    );
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedImportance(data);
+    const { isKnown, title, unit } = this.table;
+    fresh(this.title, title || "How much each channel matters");
+    fresh(this.line, isKnown && importanceLine(this.table));
+    fresh(this.unit, isKnown && unit);
+    this.both.hidden = this.unit.hidden = !isKnown;
+    this.empty.hidden = isKnown;
+    this.one.take(this.table);
+    this.select(this.layer);
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    const isThere = this.table.place.has(layer);
+    if (isThere || !this.table.place.has(this.layer))
+      this.layer = isThere ? layer : this.firstLayer();
+    const row = this.table.place.get(this.layer) ?? -1;
+    fresh(this.heading, this.layer, row >= 0 && h("small", {}, this.table.kind[row]));
+    this.one.choose(this.layer);
+    this.bars.select(this.layer);
+    this.showGroup();
+  }
+
+  destroy() {
+    for (const name of FOLLOWED) this.model.off(`change:${name}`, this.onChange);
+    this.one.destroy();
+    this.bars.destroy();
+  }
+
+  /** The first whose channels can go, so that there is something to drag. */
+  firstLayer() {
+    const { layers, sorted, isAnswer } = this.table;
+    return (
+      layers.find((_, row) => sorted[row].value.length > 1 && !isAnswer[row]) ?? layers[0] ?? ""
+    );
+  }
+
+  /** What goes together with the layer's channels, as far as somebody has looked. */
+  showGroup() {
+    const { coupling, cost } = this.one.foretold;
+    this.group.element.hidden = !coupling.isKnown || !this.table.isKnown;
+    if (this.group.element.hidden) return;
+    const places = coupling.made.get(this.layer) ?? [];
+    const kept = cost ? widthsAfter(cost, removedShares(this.model, this.table, null)) : [];
+    if (places.length)
+      this.group.show(
+        places.map((place) => coupling.groups[place]),
+        places.map((place) => kept[place]),
+        this.layer,
+      );
+    else
+      this.group.say(
+        "Its channels were in no group: nothing of it was seen to run, or it makes none.",
+      );
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return (
+      unserved(this.model).some((one) => one.do === "importance") ||
+      this.model.get("state")?.status === "weighing"
+    );
+  }
+
+  /** Show what is chosen, and whether it is being looked for. */
+  follow() {
+    this.one.follow();
+    this.bars.show(this.table, this.one.kept);
+    this.showGroup();
+    const [isBeingFound, isKnown] = [this.isBeingFound, this.table.isKnown];
+    const cutBy = isKnown ? cutByLine(this.model, this.table) : "";
+    const key = JSON.stringify([isBeingFound, this.isInBench, isKnown, cutBy]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    fresh(this.cutBy, cutBy);
+    this.cutBy.hidden = !cutBy;
+    fresh(
+      this.said,
+      this.isInBench || !isKnown
+        ? ""
+        : "panel.kept holds how many channels of each layer are kept, panel.recipe removes the others.",
+    );
+    fresh(
+      this.empty,
+      isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at how much each channel matters.",
+    );
+    fresh(
+      this.find,
+      isBeingFound ? "being found …" : isKnown ? "Find it again" : "Find the importance",
+    );
+    this.find.hidden = !this.isInBench;
+    this.find.classList.toggle("pf-asked", isBeingFound);
+    set(this.find, { "aria-disabled": String(isBeingFound) });
+  }
+}

@@ -1,0 +1,97 @@
+/** The layer table: where a model spends its time, a row a layer. */
+
+import { fresh, h } from "../shared/dom.js";
+import { filterField } from "../shared/filter_field.js";
+import { isField, isPlainKey } from "../shared/grid_keys.js";
+import { LayerGrid } from "./grid.js";
+import { unpackedProfile } from "../shared/unpack.js";
+
+/**
+ * A layer table is a view that takes columns: `extras([...])` adds them, `refresh()` draws their cells where their key changed.
+ * `tools` is the filter, for whoever wants it elsewhere; `filter()` goes to it.
+ * @typedef {import("../shared/host.js").View & {
+ *   extras: (columns: import("./columns.js").Column[]) => void, refresh: () => void, tools: HTMLElement, filter: () => void,
+ *   table: () => import("../shared/unpack.js").LayerTable,
+ * }} LayersView
+ */
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {LayersView} */
+export function layers(root, host) {
+  const title = h("h2", { class: "pf-layers-title" });
+  const empty = h("p", { class: "pf-layers-empty", role: "status" });
+  const note = h("p", { class: "pf-layers-note" });
+  let wanted = /** @type {string | null} */ (null);
+  const grid = new LayerGrid({
+    onChoose(layer, isPassing) {
+      wanted = layer;
+      if (!isPassing) host.select(layer);
+    },
+    onShown: (shown, all) => showCount(shown, all),
+  });
+  const field = filterField({
+    onChange: (query) => grid.filter(query),
+    onLeave: (isChosen) => (isChosen ? grid.enter() : grid.element.focus()),
+  });
+  const box = h(
+    "section",
+    { class: "pf-layers" },
+    h("div", { class: "pf-layers-head" }, title, field.element),
+    grid.element,
+    empty,
+    note,
+  );
+
+  /** @param {number} shown @param {number} all */
+  function showCount(shown, all) {
+    field.count(grid.shown.query.trim() ? shown : null, all);
+    empty.textContent = shown ? "" : emptyText(grid.shown.table.isKnown, all);
+    empty.hidden = shown > 0;
+  }
+
+  /** @param {KeyboardEvent} event */
+  function onKey(event) {
+    if (event.key === "/" && isPlainKey(event) && !isField(event.target)) {
+      event.preventDefault();
+      field.focus();
+    } else if (event.key === "Escape" && !event.defaultPrevented) field.clear();
+  }
+
+  /** Choose what was chosen elsewhere, once it is there. */
+  function follow() {
+    const { shown } = grid;
+    if (wanted === null || wanted === shown.chosen || (wanted && !shown.table.place.has(wanted)))
+      return;
+    if (wanted && shown.query && !shown.rows.includes(Number(shown.table.place.get(wanted))))
+      field.clear();
+    grid.choose(wanted || null);
+  }
+
+  box.addEventListener("keydown", onKey);
+  root.append(box);
+  return {
+    show(data) {
+      const table = unpackedProfile(data);
+      fresh(title, table.title);
+      fresh(note, table.note);
+      note.hidden = !table.note;
+      grid.show(table);
+      follow();
+    },
+    select(layer) {
+      wanted = layer;
+      follow();
+    },
+    destroy: () => grid.destroy(),
+    extras: (columns) => grid.addColumns(columns),
+    refresh: () => grid.refresh(),
+    tools: field.element,
+    filter: () => field.focus(),
+    table: () => grid.shown.table,
+  };
+}
+
+/** @param {boolean} isKnown @param {number} all */
+function emptyText(isKnown, all) {
+  if (!isKnown) return "profiling…";
+  return all ? "no layer matches" : "no layer ran";
+}

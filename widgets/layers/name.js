@@ -1,0 +1,59 @@
+/** The cell of a layer's name: in the tree its own name, indented, with what folds it; in a list its whole path. */
+
+import { fresh, h } from "../shared/dom.js";
+import { piecesOf } from "../shared/order.js";
+import { isBranch, ownName } from "../shared/tree.js";
+
+const INDENT = 14;
+
+/** What a layer is called where it has no path: the model itself. @param {import("../shared/unpack.js").LayerTable} table @param {number} row */
+export function titleOf(table, row) {
+  return table.layers[row] || table.workload || "the model";
+}
+
+/**
+ * @param {HTMLElement} cell @param {import("../shared/unpack.js").LayerTable} table @param {number} row
+ * @param {{ isTree: boolean, isClosed: boolean, words: string[], onFold: (row: number) => void }} how
+ */
+export function drawName(cell, table, row, how) {
+  cell.title = titleOf(table, row);
+  cell.style.paddingLeft = how.isTree ? `${6 + INDENT * table.depth[row]}px` : "10px";
+  fresh(cell, ...(how.isTree ? inTree(table, row, how) : inList(titleOf(table, row), how.words)));
+}
+
+/**
+ * @param {import("../shared/unpack.js").LayerTable} table @param {number} row
+ * @param {{ isClosed: boolean, onFold: (row: number) => void }} how
+ */
+function inTree(table, row, how) {
+  const under = table.parent[row] >= 0 ? table.layers[table.parent[row]] : "";
+  const name = h("span", { class: "pf-text" }, ownName(titleOf(table, row), under));
+  if (!isBranch(table.end, row)) return [h("span", { class: "pf-twisty" }), name];
+  const twisty = h("span", { class: "pf-twisty", "aria-hidden": "true" }, how.isClosed ? "▸" : "▾");
+  twisty.addEventListener("click", (event) => {
+    event.stopPropagation();
+    how.onFold(row);
+  });
+  return [twisty, name, how.isClosed && h("small", {}, `${table.end[row] - row - 1}`)];
+}
+
+/** @param {string} path @param {string[]} words */
+function inList(path, words) {
+  const cut = path.lastIndexOf(".") + 1;
+  const where = h("span", { class: "pf-where" }, ...marked(path.slice(0, cut), words));
+  return [
+    h(
+      "span",
+      { class: "pf-text pf-path" },
+      where,
+      h("span", {}, ...marked(path.slice(cut), words)),
+    ),
+  ];
+}
+
+/** @param {string} text @param {string[]} words */
+function marked(text, words) {
+  return piecesOf(text, words).map((piece) =>
+    piece.isHit ? h("mark", {}, piece.text) : piece.text,
+  );
+}

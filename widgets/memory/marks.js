@@ -1,0 +1,153 @@
+/** A call's memory as SVG: the stacked steps, the peak, and the boxes of the map. */
+
+import { s } from "../shared/dom.js";
+import { readableBytes, threeFigures } from "../shared/format.js";
+import { textWidth, withoutMiddle } from "../shared/lettering.js";
+import {
+  aliveByGroup,
+  aliveOfLayer,
+  drawnEvents,
+  stackedPaths,
+  stepPath,
+} from "./layout.js";
+import { tickText } from "../shared/scale.js";
+
+/** @typedef {import("./layout.js").Timeline} Timeline */
+/** @typedef {import("./layout.js").MemoryFrame} MemoryFrame */
+/** @typedef {import("./map.js").MapCell} MapCell */
+
+const MAP_LETTER = 11;
+
+/** Lines of the grid with their values. @param {MemoryFrame} frame @returns {SVGElement} */
+export function memoryGrid(frame) {
+  const up = frame.ticksY.flatMap((value) => [
+    s("line", {
+      x1: frame.left,
+      x2: frame.right,
+      y1: frame.y(value),
+      y2: frame.y(value),
+      class: "pf-gridline",
+    }),
+    s(
+      "text",
+      { x: frame.left - 7, y: frame.y(value) + 4, class: "pf-tick pf-end" },
+      readableBytes(value),
+    ),
+  ]);
+  const across = frame.ticksX.map((value) =>
+    s(
+      "text",
+      { x: frame.x(value), y: frame.bottom + 15, class: "pf-tick pf-middle" },
+      tickText(value),
+    ),
+  );
+  const name = s(
+    "text",
+    { x: frame.right, y: frame.bottom + 30, class: "pf-tick pf-end" },
+    "ms into the call",
+  );
+  return s("g", { "aria-hidden": "true" }, ...up, ...across, name);
+}
+
+/** What each group has alive, on top of each other. @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement} */
+export function memoryAreas(timeline, frame) {
+  const events = drawnEvents(timeline, frame.right - frame.left);
+  const times = events.map((event) => timeline.time[event]);
+  const paths = stackedPaths(times, aliveByGroup(timeline, events), timeline.duration, frame);
+  const whole = events.map((event) => timeline.alive[event]);
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    ...paths.map((d, group) => d && s("path", { d, class: `pf-group-${group}` })),
+    s("path", { d: stepPath(times, whole, timeline.duration, frame), class: "pf-memory-rim" }),
+  );
+}
+
+/**
+ * What the selected layer has alive, from the floor.
+ * @param {Timeline} timeline @param {MemoryFrame} frame @param {string} layer @returns {SVGElement | null}
+ */
+export function memoryOfLayer(timeline, frame, layer) {
+  if (!layer) return null;
+  const events = drawnEvents(timeline, frame.right - frame.left);
+  const times = events.map((event) => timeline.time[event]);
+  const bytes = aliveOfLayer(timeline, events, layer);
+  return bytes.some((one) => one > 0)
+    ? s("path", { d: stepPath(times, bytes, timeline.duration, frame), class: "pf-memory-own" })
+    : null;
+}
+
+/** The moment when most is alive, with its figures. @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement | null} */
+export function memoryPeak(timeline, frame) {
+  if (timeline.peak < 0) return null;
+  const [x, y] = [frame.x(timeline.time[timeline.peak]), frame.y(timeline.alive[timeline.peak])];
+  const text = `peak ${readableBytes(timeline.alive[timeline.peak])} at ${threeFigures(timeline.time[timeline.peak])} ms`;
+  const isLeft = x + 8 + textWidth(text, 12) > frame.right;
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    s("line", { x1: x, x2: x, y1: y, y2: frame.bottom, class: "pf-memory-peak" }),
+    s("circle", { cx: x, cy: y, r: 4, class: "pf-memory-top" }),
+    s(
+      "text",
+      { x: x + (isLeft ? -8 : 8), y: y - 6, class: `pf-peak-name${isLeft ? " pf-end" : ""}` },
+      text,
+    ),
+  );
+}
+
+/** The moment that is told of. @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement} */
+export function memoryCross(timeline, frame, event) {
+  const [x, y] = [frame.x(timeline.time[event]), frame.y(timeline.alive[event])];
+  const line = s("line", { x1: x, x2: x, y1: frame.top, y2: frame.bottom, class: "pf-cross" });
+  return s("g", {}, line, s("circle", { cx: x, cy: y, r: 4.5, class: "pf-cross-dot" }));
+}
+
+/**
+ * A box of the map as an option of the list that the map is for a screen reader.
+ * @param {MapCell} cell @param {string} id @param {string} name @param {string} told @returns {SVGElement}
+ */
+export function mapCell({ held, box }, id, name, told) {
+  const inner = { width: Math.max(0, box.width - 1), height: Math.max(0, box.height - 1) };
+  return s(
+    "g",
+    {
+      id,
+      role: "option",
+      "aria-label": told,
+      "aria-selected": "false",
+      class: `pf-map-cell pf-held-${held.kind}`,
+    },
+    s("rect", {
+      x: box.x + 0.5,
+      y: box.y + 0.5,
+      ...inner,
+      rx: 1.5,
+      class: `pf-group-${held.group}`,
+    }),
+    ...cellText(box, name, readableBytes(held.bytes)),
+  );
+}
+
+/** As much as there is room for. @param {import("./map.js").MapBox} box @param {string} name @param {string} bytes @returns {SVGElement[]} */
+function cellText(box, name, bytes) {
+  const letters = Math.floor((box.width - 10) / (0.6 * MAP_LETTER));
+  if (letters < 5 || box.height < MAP_LETTER + 6) return [];
+  const first = s(
+    "text",
+    { x: box.x + 5, y: box.y + 14, class: "pf-map-name" },
+    fittedName(name, letters),
+  );
+  const hasRoom = box.height > 34 && textWidth(bytes, MAP_LETTER) < box.width - 8;
+  return hasRoom
+    ? [first, s("text", { x: box.x + 5, y: box.y + 28, class: "pf-map-bytes" }, bytes)]
+    : [first];
+}
+
+/** In little room only the end of a name, which tells layers apart. @param {string} name @param {number} letters */
+function fittedName(name, letters) {
+  const all = [...name];
+  return letters < 18 && all.length > letters
+    ? `…${all.slice(1 - letters).join("")}`
+    : withoutMiddle(name, letters);
+}

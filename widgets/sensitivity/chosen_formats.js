@@ -1,0 +1,24 @@
+/** Which number formats are chosen, in the workbench and alone: what Python told, and on top what was asked for since. */
+
+import { unserved } from "../shared/host.js";
+
+/**
+ * @typedef {{ chosen: Record<string, string>, asked: Set<string> }} ChosenFormats `asked`: layers whose choice is on its way
+ */
+
+/** @param {any} model @returns {ChosenFormats} */
+export function chosenFormats(model) {
+  const known = model.get("state")?.precisions ?? model.get("chosen") ?? {};
+  const requests = /** @type {any[]} */ (unserved(model)).filter((one) => one.do === "precision");
+  const asked = Object.fromEntries(requests.map((one) => [one.layer, one.name]));
+  return { chosen: { ...known, ...asked }, asked: new Set(Object.keys(asked)) };
+}
+
+/**
+ * Why a layer cannot be in a format; "" where it can.
+ * @param {{ cannot?: Record<string, string>, cannot_in?: Record<string, Record<string, string>> } | null | undefined} state
+ * @param {string} layer @param {string} format
+ */
+export function whyNot(state, layer, format) {
+  return state?.cannot?.[layer] ?? state?.cannot_in?.[layer]?.[format] ?? "";
+}

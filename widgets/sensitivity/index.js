@@ -1,0 +1,228 @@
+/** How much each layer matters: what each number format of it costs, predicted and measured; a click on a cell chooses it. */
+
+import { AgreementChart } from "./agreement.js";
+import { HoverCard } from "../shared/chart.js";
+import { chosenFormats, whyNot } from "./chosen_formats.js";
+import { fresh, h, set } from "../shared/dom.js";
+import { heatLegend } from "./heat_cells.js";
+import { HeatGrid } from "./heat_grid.js";
+import { unserved } from "../shared/host.js";
+import {
+  cellFigures,
+  cellRemark,
+  predictedAt,
+  quantityOf,
+  sensitivityLine,
+  unpackedSensitivity,
+} from "./table.js";
+
+/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+export function sensitivity(root, host, model) {
+  return new SensitivityView(root, host, model);
+}
+
+class SensitivityView {
+  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
+  constructor(root, host, model) {
+    this.host = host;
+    this.model = model;
+    this.table = unpackedSensitivity({});
+    this.title = h("h2", {});
+    this.line = h("p", { class: "pf-note" });
+    this.legend = h("div", { class: "pf-heat-legends" });
+    this.said = h("p", { class: "pf-note pf-heat-said", role: "status" });
+    this.find = this.finder();
+    this.empty = h("p", { class: "pf-empty" });
+    this.grid = new HeatGrid({
+      onChoose: (layer, format) => this.choose(layer, format),
+      onPoint: (place, cell) => this.point(place, cell),
+      chosen: () => chosenFormats(model),
+      whyNot: (layer, format) => this.whyNot(layer, format),
+    });
+    this.chart = new AgreementChart({
+      onLayer: (layer) => host.select(layer),
+      onPoint: (dot, mark) => {
+        if (dot)
+          this.tell(dot.row, dot.format, spotIn(this.both, mark, dot), "a click selects the layer");
+        else this.card.hide();
+      },
+    });
+    this.maps = h("div", { class: "pf-heat-map" }, this.grid.element, this.said);
+    this.both = h("div", { class: "pf-heat-both" }, this.maps, this.chart.element);
+    this.card = new HoverCard(this.both);
+    const head = h(
+      "div",
+      { class: "pf-view-head" },
+      h("div", { class: "pf-heat-titles" }, this.title, this.line),
+      this.legend,
+    );
+    root.append(
+      h(
+        "section",
+        { class: "pf-view pf-sensitivity", "aria-label": "sensitivity" },
+        head,
+        this.empty,
+        this.both,
+        this.find,
+      ),
+    );
+    this.listen();
+  }
+
+  /** The button that has Python find it; there is none where there is no workbench. */
+  finder() {
+    const onclick = () =>
+      this.isInBench && !this.isBeingFound && this.host.ask({ do: "sensitivity" });
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "pf-button pf-heat-find",
+        title: "about 20 seconds, in the background",
+        onclick,
+      },
+      "Find the sensitivity",
+    );
+  }
+
+  listen() {
+    /** @type {string} */
+    this.drawn = "";
+    this.onChange = () => this.follow();
+    for (const name of ["state", "requests", "served", "chosen"])
+      this.model.on(`change:${name}`, this.onChange);
+    this.follow();
+  }
+
+  /** @param {any} data */
+  show(data) {
+    this.table = unpackedSensitivity(data);
+    const { isKnown, title, scale } = this.table;
+    fresh(this.title, title || "How much each layer matters");
+    fresh(this.line, isKnown && sensitivityLine(this.table));
+    fresh(this.legend, isKnown && heatLegend(scale, quantityOf(this.table)));
+    this.both.hidden = !isKnown;
+    this.empty.hidden = isKnown;
+    this.grid.show(this.table);
+    this.chart.show(this.table);
+    this.follow();
+  }
+
+  /** @param {string} layer */
+  select(layer) {
+    this.grid.select(layer);
+    this.chart.select(layer);
+  }
+
+  destroy() {
+    for (const name of ["state", "requests", "served", "chosen"])
+      this.model.off(`change:${name}`, this.onChange);
+    this.grid.destroy();
+    this.chart.destroy();
+  }
+
+  get isInBench() {
+    return Boolean(this.model.get("state"));
+  }
+
+  get isBeingFound() {
+    return (
+      unserved(this.model).some((one) => one.do === "sensitivity") ||
+      this.model.get("state")?.status === "sensing"
+    );
+  }
+
+  /** Show what is chosen, and whether it is being looked for; nothing where neither changed. */
+  follow() {
+    const { chosen, asked } = chosenFormats(this.model);
+    const state = this.model.get("state");
+    const key = JSON.stringify([
+      chosen,
+      [...asked],
+      this.isBeingFound,
+      this.isInBench,
+      this.table.isKnown,
+      state?.cannot_in,
+    ]);
+    if (key === this.drawn) return;
+    this.drawn = key;
+    this.grid.refresh();
+    const count = Object.keys(chosen).filter((layer) => chosen[layer]).length;
+    fresh(this.said, this.isInBench ? "" : aloneWords(count));
+    fresh(
+      this.empty,
+      this.isBeingFound
+        ? "It is being found, in the background."
+        : "Nobody has looked yet at what fewer bits would cost each layer.",
+    );
+    fresh(
+      this.find,
+      this.isBeingFound
+        ? "being found …"
+        : this.table.isKnown
+          ? "Find it again"
+          : "Find the sensitivity",
+    );
+    this.find.hidden = !this.isInBench;
+    this.find.classList.toggle("pf-asked", this.isBeingFound);
+    set(this.find, { "aria-disabled": String(this.isBeingFound) });
+  }
+
+  /** @param {string} layer @param {string} format */
+  whyNot(layer, format) {
+    if (!this.table.choices.includes(format)) return "this format can be looked at, and not run";
+    return whyNot(this.model.get("state"), layer, format);
+  }
+
+  /** Choose a layer, and a format for it unless that cannot be; what is chosen already is given up. @param {string} layer @param {string} format */
+  choose(layer, format) {
+    this.host.select(layer);
+    const row = this.table.place.get(layer) ?? -1;
+    if (!format || Number.isNaN(predictedAt(this.table, row, format)) || this.whyNot(layer, format))
+      return;
+    const isTaken = chosenFormats(this.model).chosen[layer] === format;
+    this.host.ask({ do: "precision", layer, name: isTaken ? "" : format });
+  }
+
+  /** @param {import("./heat_grid.js").HeatPlace | null} place @param {Element | null} cell */
+  point(place, cell) {
+    this.chart.follow(place?.row ?? null, place?.column ?? 0);
+    if (!place || !cell) this.card.hide();
+    else this.tell(place.row, place.column, spotIn(this.both, cell, null), this.clickWords(place));
+  }
+
+  /** What a click on a cell does. @param {import("./heat_grid.js").HeatPlace} place */
+  clickWords({ row, column }) {
+    const [layer, format] = [this.table.layers[row], this.table.formats[column]];
+    const barred = Number.isNaN(predictedAt(this.table, row, format))
+      ? "nobody knows what it costs"
+      : this.whyNot(layer, format);
+    if (barred) return `cannot be chosen: ${barred}`;
+    return chosenFormats(this.model).chosen[layer] === format
+      ? "chosen; a click gives it up"
+      : "a click chooses it";
+  }
+
+  /** @param {number} row @param {number} column @param {{ x: number, y: number }} spot @param {string} does what a click does */
+  tell(row, column, spot, does) {
+    const { table } = this;
+    const [layer, format] = [table.layers[row], table.formats[column]];
+    const line = [`${format} in ${table.kind[row]}`, cellRemark(table, row, format)]
+      .filter(Boolean)
+      .join(" · ");
+    this.card.show(spot, layer, line, [...cellFigures(table, row, format), ["", does]]);
+  }
+}
+
+/** The middle of a cell, or a dot of a drawing, as seen from a box. @param {HTMLElement} box @param {Element} mark @param {{ x: number, y: number } | null} dot */
+function spotIn(box, mark, dot) {
+  const [outer, inner] = [box.getBoundingClientRect(), mark.getBoundingClientRect()];
+  const [x, y] = dot ? [dot.x, dot.y] : [inner.width / 2, inner.height / 2];
+  return { x: inner.left - outer.left + x, y: inner.top - outer.top + y };
+}
+
+/** @param {number} count */
+function aloneWords(count) {
+  if (!count) return "A click on a cell chooses that number format for the layer.";
+  return `${count} ${count === 1 ? "layer is" : "layers are"} chosen: panel.chosen holds them, panel.recipe applies them.`;
+}

@@ -1,0 +1,122 @@
+/** A packed sensitivity as columns, and what a cell says in words. What `packed_sensitivity` of `wire.py` packed. No page in here. */
+
+import { readableCount } from "../shared/format.js";
+import { estimateText, heatScale } from "../shared/heat_scale.js";
+import { float32s, spelledOut } from "../shared/unpack.js";
+
+/**
+ * @typedef {{ value: Float32Array, error: Float32Array }} Estimates
+ * @typedef {{
+ *   isKnown: boolean, title: string, machine: string, unit: string, method: string, examples: number, isInterrupted: boolean,
+ *   notes: string[], formats: string[], choices: string[], agreement: Record<string, number>,
+ *   layers: string[], place: Map<string, number>, kind: string[], note: string[], parameters: Float32Array,
+ *   predicted: Record<string, Estimates>, measured: Record<string, Estimates>, scale: import("../shared/heat_scale.js").HeatScale | null,
+ * }} SensitivityTable
+ */
+
+/** What the trait `data` holds; `{}` is a sensitivity that is not yet there. @param {any} data @returns {SensitivityTable} */
+export function unpackedSensitivity(data) {
+  const layers = /** @type {string[]} */ (data?.layer ?? []);
+  const predicted = estimatesOf(data?.predicted);
+  return {
+    isKnown: Array.isArray(data?.layer),
+    title: data?.title ?? "",
+    machine: data?.machine ?? "",
+    unit: data?.unit ?? "loss",
+    method: data?.method ?? "",
+    examples: data?.examples ?? 0,
+    isInterrupted: Boolean(data?.is_interrupted),
+    notes: data?.notes ?? [],
+    formats: data?.formats ?? [],
+    choices: data?.choices ?? [],
+    agreement: data?.agreement ?? {},
+    layers,
+    place: new Map(layers.map((layer, row) => [layer, row])),
+    kind: spelledOut(data?.kind),
+    note: spelledOut(data?.note),
+    parameters: data?.parameters ? float32s(data.parameters) : new Float32Array(),
+    predicted,
+    measured: estimatesOf(data?.measured),
+    scale: heatScale(Object.values(predicted).flatMap((one) => [...one.value])),
+  };
+}
+
+/** What a layer is predicted to cost in a format; NaN where nobody knows. @param {SensitivityTable} table @param {number} row @param {string} format */
+export function predictedAt(table, row, format) {
+  return table.predicted[format]?.value[row] ?? NaN;
+}
+
+/** What a layer was measured to cost in a format. @param {SensitivityTable} table @param {number} row @param {string} format */
+export function measuredAt(table, row, format) {
+  return table.measured[format]?.value[row] ?? NaN;
+}
+
+/** What the numbers are. @param {SensitivityTable} table */
+export function quantityOf(table) {
+  return table.unit === "loss" ? "rise of the loss" : "relative error of the output";
+}
+
+/** How it was found, in a line. @param {SensitivityTable} table */
+export function sensitivityLine(table) {
+  const how =
+    table.method === "ablation" ? "measured layer by layer" : `predicted by ${table.method}`;
+  const parts = [`${quantityOf(table)}, ${how}`, `${table.examples} examples`, table.machine];
+  return [
+    ...parts,
+    table.isInterrupted && "stopped early: what was found until then",
+    ...table.notes,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+/**
+ * The figures of a cell, each with its name; a sentence has no figure.
+ * @param {SensitivityTable} table @param {number} row @param {string} format @returns {[string, string][]}
+ */
+export function cellFigures(table, row, format) {
+  const [value, error] = [
+    predictedAt(table, row, format),
+    table.predicted[format]?.error[row] ?? NaN,
+  ];
+  const [measured, spread] = [
+    measuredAt(table, row, format),
+    table.measured[format]?.error[row] ?? NaN,
+  ];
+  const isMeasuredApart = !Number.isNaN(measured) && table.method !== "ablation";
+  /** @type {([string, string] | false)[]} */
+  const figures = [
+    !Number.isNaN(value) && [
+      estimateText(value, error),
+      table.method === "ablation" ? "measured" : "predicted",
+    ],
+    isMeasuredApart && [estimateText(measured, spread), "measured"],
+    [readableCount(table.parameters[row]), "parameters"],
+  ];
+  return figures.filter((figure) => figure !== false);
+}
+
+/** What has to be said about a cell's number; "" where it speaks for itself. @param {SensitivityTable} table @param {number} row @param {string} format */
+export function cellRemark(table, row, format) {
+  const [value, error] = [
+    predictedAt(table, row, format),
+    table.predicted[format]?.error[row] ?? NaN,
+  ];
+  if (Number.isNaN(value)) return table.note[row] || "not looked at in this format";
+  if (value < 0 && table.unit === "loss")
+    return `the loss falls${Math.abs(value) <= error ? ", within the standard error" : ""}`;
+  if (table.scale && value < table.scale.floor)
+    return `below the scale, which begins at ${estimateText(table.scale.floor, NaN)}`;
+  return value <= error ? "not told apart from 0 by its standard error" : "";
+}
+
+/** @param {Record<string, { value: DataView, error: DataView }> | undefined} packed @returns {Record<string, Estimates>} */
+function estimatesOf(packed) {
+  const formats = Object.entries(packed ?? {});
+  return Object.fromEntries(
+    formats.map(([name, one]) => [
+      name,
+      { value: float32s(one.value), error: float32s(one.error) },
+    ]),
+  );
+}

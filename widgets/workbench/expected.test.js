@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { savingText } from "./chips.js";
+import { expected, stepName } from "./expected.js";
+import { precisionOf } from "./precision_column.js";
+import { overdue, watchSilence } from "./unanswered.js";
+import { doingText, farText } from "./status_line.js";
+import { tabNames } from "./tabs.js";
+
+const state = {
+  recipe: [{ label: "fold batch-norm" }, { label: "bf16" }],
+  offers: [{ label: "channels last", step: { layout: {} } }],
+  choices: ["", "bf16"],
+  precisions: { conv: "bf16" },
+  cannot: { norm: "it has no weights" },
+  error: "no",
+};
+
+test("nothing told yet is nothing to show, and no error", () => {
+  const nothing = expected(undefined, []);
+  assert.deepEqual(
+    [nothing.recipe, nothing.figures, nothing.status, nothing.error],
+    [[], [], "idle", null],
+  );
+});
+
+test("a step that is asked for is a chip at once, and its offer is taken", () => {
+  const shown = expected(state, [
+    { id: 1, do: "choose", step: { layout: {} } },
+    { id: 2, do: "choose", step: { my_step: {} } },
+  ]);
+  assert.deepEqual(shown.recipe.slice(2), [
+    { label: "channels last", isPending: true },
+    { label: "my step", isPending: true },
+  ]);
+  assert.equal(shown.offers[0].is_taken, true);
+  assert.equal(state.offers.length, 1);
+});
+
+test("undo twice takes two chips, drop the one it names", () => {
+  const undone = expected(state, [
+    { id: 1, do: "undo" },
+    { id: 2, do: "undo" },
+    { id: 3, do: "undo" },
+  ]);
+  assert.deepEqual(
+    undone.recipe.map((chip) => chip.isLeaving),
+    [true, true],
+  );
+  const dropped = expected(state, [{ id: 1, do: "drop", index: 0 }]);
+  assert.deepEqual(
+    dropped.recipe.map((chip) => Boolean(chip.isLeaving)),
+    [true, false],
+  );
+  assert.equal(expected(state, [{ id: 1, do: "dismiss" }]).error, null);
+});
+
+test("a precision that is asked for is shown before it is true", () => {
+  const shown = expected(state, [{ id: 1, do: "precision", layer: "conv", name: "" }]);
+  assert.deepEqual(precisionOf(shown, "conv", true), {
+    value: "",
+    reason: "",
+    isAsked: true,
+    choices: ["", "bf16"],
+  });
+  assert.equal(precisionOf(expected(state, []), "conv", true)?.value, "bf16");
+});
+
+test("a layer that cannot says why; one made of others has no choice, unless it was made", () => {
+  const shown = expected(state, []);
+  assert.equal(precisionOf(shown, "norm", true)?.reason, "it has no weights");
+  assert.equal(precisionOf(shown, "block", false), null);
+  assert.equal(precisionOf(expected({}, []), "conv", true), null);
+  assert.deepEqual(
+    precisionOf(expected({ choices: [""], precisions: { a: "int8" } }, []), "a", true)?.choices,
+    ["", "int8"],
+  );
+});
+
+test("steps without a name get one", () => {
+  assert.deepEqual(
+    [stepName("fold"), stepName({ a_b: {} }), stepName({}), stepName(null)],
+    ["fold", "a b", "step", "step"],
+  );
+});
+
+test("what is being done is told in words", () => {
+  assert.equal(doingText({ status: "idle", doing: "fold" }), "");
+  assert.equal(doingText({ status: "applying", doing: "fold" }), "applying: fold");
+  assert.equal(doingText({ status: "profiling", doing: "" }), "profiling");
+  assert.deepEqual(
+    [farText({ done: 31, total: 30 }), farText({ done: 0, total: 0 })],
+    ["30 of 30", ""],
+  );
+});
+
+test("an offer says what it saves and how that is known", () => {
+  assert.equal(
+    savingText({ label: "", step: {}, saves_ms: 0.9, basis: "estimated" }),
+    "−0.9 ms, estimated",
+  );
+  assert.equal(savingText({ label: "", step: {}, saves_ms: -0.25 }), "+0.25 ms");
+  assert.equal(savingText({ label: "", step: {}, saves_ms: null }), "");
+});
+
+test("the layers are the first tab, and only known views with data follow", () => {
+  assert.deepEqual(tabNames({ hardware: {}, roofline: {}, nonsense: {} }), [
+    "layers",
+    "roofline",
+    "hardware",
+  ]);
+  assert.deepEqual(tabNames(null), ["layers"]);
+  assert.deepEqual(tabNames({ comparison: null }), ["layers"]);
+});
+
+test("a request that lies while nothing is done is overdue", () => {
+  assert.equal(overdue([{ id: 3 }], "idle"), 3);
+  assert.equal(overdue([{ id: 3 }], "measuring"), null);
+  assert.equal(overdue([], "idle"), null);
+});
+
+test("silence is told once, and taken back when Python answers", async () => {
+  const traits = /** @type {Record<string, any>} */ ({
+    requests: [{ id: 1, do: "undo" }],
+    served: 0,
+    state: { status: "idle" },
+  });
+  const told = /** @type {boolean[]} */ ([]);
+  const watch = watchSilence(
+    { get: (/** @type {string} */ name) => traits[name] },
+    (isSilent) => told.push(isSilent),
+    1,
+  );
+  watch.look();
+  watch.look();
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.deepEqual(told, [true]);
+  traits.served = 1;
+  watch.look();
+  assert.deepEqual(told, [true, false]);
+  watch.destroy();
+});

@@ -1,0 +1,81 @@
+/** What has to be said in place: an error, a Jupyter kernel that is gone, text to copy by hand. */
+
+import { fresh, h } from "../shared/dom.js";
+
+export const LOST = "The Jupyter kernel does not answer; run the cell again.";
+
+/** @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null, isLost: boolean, refused: string | null) => void }} */
+export function benchNotices(onDismiss) {
+  const element = h("div", { class: "pf-notices" });
+  const error = h("div", { role: "alert" });
+  const lost = h("div", { role: "alert" });
+  const limit = h("div", { role: "status" });
+  element.append(error, lost, limit);
+  let shown = "";
+  return {
+    element,
+    show(text, isLost, refused) {
+      const key = JSON.stringify([isLost, text, refused]);
+      if (key === shown) return;
+      shown = key;
+      fresh(lost, isLost && h("p", { class: "pf-notice" }, sign(), h("span", {}, LOST)));
+      fresh(
+        error,
+        text && h("p", { class: "pf-notice" }, sign(), h("span", {}, text), dismissal(onDismiss)),
+      );
+      fresh(
+        limit,
+        refused && h("p", { class: "pf-notice" }, sign(), h("span", {}, `Refused: ${refused}`)),
+      );
+    },
+  };
+}
+
+/**
+ * Text for the clipboard, shown to be copied by hand where the page may not write to it.
+ * @param {(text: string) => void} tell
+ * @returns {{ element: HTMLElement, copy: (text: string) => Promise<void> }}
+ */
+export function copyBox(tell) {
+  const element = h("div", { class: "pf-copy" });
+  return {
+    element,
+    async copy(text) {
+      try {
+        await navigator.clipboard.writeText(text);
+        fresh(element);
+        tell("copied");
+      } catch {
+        showText(element, text);
+        tell("the page may not write to the clipboard; copy the text from here");
+      }
+    },
+  };
+}
+
+/** @param {HTMLElement} box @param {string} text */
+function showText(box, text) {
+  const rows = Math.min(12, text.split("\n").length);
+  const given = { readonly: true, rows, spellcheck: "false", "aria-label": "the recipe as code" };
+  const area = /** @type {HTMLTextAreaElement} */ (h("textarea", given, text));
+  fresh(
+    box,
+    area,
+    dismissal(() => fresh(box), "close"),
+  );
+  area.focus();
+  area.select();
+}
+
+/** @param {() => void} onclick @param {string} [label] */
+function dismissal(onclick, label = "dismiss") {
+  return h(
+    "button",
+    { type: "button", class: "pf-dismiss", "aria-label": label, title: label, onclick },
+    "×",
+  );
+}
+
+function sign() {
+  return h("b", { "aria-hidden": "true" }, "!");
+}

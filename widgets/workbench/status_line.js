@@ -1,0 +1,97 @@
+/** What is being done, how far it is, and how to stop it. It always has its room, so that nothing moves when it begins. */
+
+import { fresh, h } from "../shared/dom.js";
+
+/** @typedef {import("./expected.js").Expected} Expected */
+
+/** @type {Record<string, string>} */
+const DOINGS = {
+  profiling: "profiling",
+  applying: "applying",
+  measuring: "measuring against the baseline, in turn",
+  sensing: "looking at",
+  weighing: "looking at",
+  coupling: "looking at",
+  planning: "planning",
+  proving: "measuring",
+  fusing: "looking at",
+  attending: "looking at",
+};
+
+/** What the keyboard does in the panel, for whoever looks down. */
+const KEY_HINTS = [
+  ["↑↓", "layers"],
+  ["←→", "fold"],
+  ["/", "filter"],
+  ["u", "undo"],
+  ["r", "redo"],
+  ["m", "measure again"],
+];
+
+/** What is being done, in words; "" at rest. @param {{ status: string, doing: string }} state */
+export function doingText(state) {
+  if (state.status === "idle") return "";
+  return [DOINGS[state.status] ?? state.status, state.doing].filter(Boolean).join(": ");
+}
+
+/** How far it is: "12 of 30"; "" where nobody knows. @param {{ done: number, total: number }} state */
+export function farText(state) {
+  return state.total > 0 ? `${Math.min(state.done, state.total)} of ${state.total}` : "";
+}
+
+/**
+ * @param {() => void} onStop
+ * @returns {{ element: HTMLElement, show: (state: Expected) => void, say: (text: string) => void }} `say`: a word that stays until the next
+ */
+export function statusLine(onStop) {
+  const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));
+  const doing = h("span", { class: "pf-doing", role: "status", "aria-live": "polite" });
+  const far = h("span", { class: "pf-far", "aria-hidden": "true" });
+  const keys = h(
+    "span",
+    { class: "pf-keys", "aria-hidden": "true" },
+    ...KEY_HINTS.map(([key, what]) => h("span", {}, h("kbd", {}, key), ` ${what}`)),
+  );
+  const stop = h(
+    "button",
+    {
+      type: "button",
+      class: "pf-stop",
+      title: "stop; what was measured until now is kept",
+      onclick: onStop,
+    },
+    "Stop",
+  );
+  let word = "";
+  let isBusy = false;
+
+  return {
+    element: h("div", { class: "pf-status" }, bar, doing, far, keys, stop),
+    show(state) {
+      if (state.status !== "idle") word = "";
+      isBusy = state.status !== "idle";
+      const text = doingText(state) || word;
+      if (doing.textContent !== text) fresh(doing, text);
+      fresh(far, isBusy ? farText(state) : "");
+      setBar(bar, state);
+      keys.hidden = Boolean(text);
+      bar.classList.toggle("pf-still", !isBusy);
+      stop.classList.toggle("pf-still", !isBusy);
+      stop.classList.toggle("pf-asked", state.asked.has("stop"));
+    },
+    say(text) {
+      word = text;
+      if (isBusy) return;
+      fresh(doing, word);
+      keys.hidden = Boolean(word);
+    },
+  };
+}
+
+/** @param {HTMLProgressElement} bar @param {Expected} state */
+function setBar(bar, state) {
+  if (state.total > 0) {
+    bar.max = state.total;
+    bar.value = Math.min(state.done, state.total);
+  } else bar.removeAttribute("value");
+}

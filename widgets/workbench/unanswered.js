@@ -1,0 +1,42 @@
+/** Notices that nobody answers: the page lives on when the Jupyter kernel has gone. */
+
+import { unserved } from "../shared/host.js";
+
+export const PATIENCE_MS = 5000;
+
+/**
+ * The oldest request that Python, at rest, has left lying since `asked`; null where there is none.
+ * @param {{ id: number }[]} open @param {string} status
+ */
+export function overdue(open, status) {
+  return status === "idle" && open.length ? open[0].id : null;
+}
+
+/**
+ * Watch a panel's requests.
+ * @param {any} model @param {(isSilent: boolean) => void} tell @param {number} [patience]
+ * @returns {{ look: () => void, destroy: () => void }} `look` after anything changed
+ */
+export function watchSilence(model, tell, patience = PATIENCE_MS) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  /** @type {number | null} */
+  let awaited = null;
+  let isSilent = false;
+
+  /** @param {boolean} isNow */
+  function say(isNow) {
+    if (isNow !== isSilent) tell((isSilent = isNow));
+  }
+
+  function look() {
+    const now = overdue(unserved(model), model.get("state")?.status ?? "idle");
+    if (now === awaited) return;
+    clearTimeout(timer);
+    awaited = now;
+    say(false);
+    if (now !== null) timer = setTimeout(() => say(true), patience);
+  }
+
+  return { look, destroy: () => clearTimeout(timer) };
+}
