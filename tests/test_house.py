@@ -95,6 +95,16 @@ def test_optional_packages_enter_by_a_door_and_drawings_know_no_torch(path):
         )
 
 
+def test_the_package_docstring_of_steps_names_every_module_of_the_room():
+    listed = re.findall(
+        r"^(\w+)  +\S",
+        (PACKAGE / "steps" / "__init__.py").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    modules = {path.stem for path in (PACKAGE / "steps").glob("*.py")} - {"__init__"}
+    assert sorted(listed) == sorted(modules)
+
+
 def test_steps_never_import_each_other():
     for path in (PACKAGE / "steps").glob("*.py"):
         names = {

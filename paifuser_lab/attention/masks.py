@@ -1,6 +1,4 @@
-"""What a mask of torch's attention hides: the same keys from every query, or other keys from
-each.
-"""
+"""What a mask of torch's attention hides: the same keys from every query, or different ones."""
 
 from __future__ import annotations
 
@@ -56,5 +54,5 @@ def may_blind(mask: Tensor, kept: Tensor) -> bool:
 def is_listed(kept: Tensor, blocks: int) -> Tensor:
     """Of lists of blocks, (…, most), which of so many blocks are on them: (…, blocks)."""
     places = kept.long().masked_fill((kept < 0) | (kept >= blocks), blocks)
-    found = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
-    return found.scatter(-1, places, True)[..., :blocks]
+    results = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
+    return results.scatter(-1, places, True)[..., :blocks]

@@ -19,12 +19,12 @@ from torch import Tensor, fx, nn
 from ..errors import StepError
 from .activation import NONE
 from .block_graph import traced
-from .call_form import Form
+from .call_trace import Form
 from .consumers import Chain
 from .fallback import is_composed
 from .layers import kind_of
 from .products import Product
-from .snapshot import Seen, is_still, seen_of
+from .snapshot import Snapshot, is_still, take_snapshot
 
 MADE = ("_rewriting", "_rewritten", "_seen")  # what a rewritten block has beside its own
 ADDED = "fused_residual"  # what a block is given to add to its output
@@ -257,20 +257,20 @@ def rewrite(block: nn.Module, how: Rewriting) -> None:
     make_original(block)
     with _evaluated(block):
         graph = traced(block, how.form)
-        seen = _seen(block, how, graph)
+        seen = _snapshot(block, how, graph)
         made = rewritten(block, how, graph)
     block.__dict__ |= {"_rewriting": how, "_rewritten": Generated(made), "_seen": seen}
     block.__class__ = _fused_class(type(block))
 
 
-def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
+def _snapshot(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Snapshot:
     """A block as it is, by what its graph calls."""
     called = {node.name: str(node.target) for node in graph.nodes if node.op == "call_module"}
     fused = {
         called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called
     }
     swallowed = {called[name] for one in how.calls for name in one.swallowed if name in called}
-    return seen_of(block, set(called.values()), fused, swallowed)
+    return take_snapshot(block, set(called.values()), fused, swallowed)
 
 
 def products_in(block: nn.Module) -> tuple[Product, ...]:

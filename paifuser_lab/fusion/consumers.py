@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from ..errors import StepError
 from .activation import NONE, SUMS, activation_of
 from .block_graph import traced
-from .call_form import TENSOR, Form
+from .call_trace import TENSOR, Form
 
 USED_ELSEWHERE = "what it gives is used elsewhere too"
 HANDING_ON = (
@@ -61,9 +61,7 @@ class Follower:
 
     def __init__(self, block: nn.Module, graph: fx.Graph, passing: Collection[str]) -> None:
         self.block, self.graph = block, graph
-        self.passing = (
-            passing  # the parts of the block that pass on their inputs, as dropout does
-        )
+        self.passing = passing  # the parts of the block that pass on their inputs, as dropout does
         self.taken: set[fx.Node] = set()
 
     def call_of(self, part: str, *, is_layer: bool = True) -> fx.Node | None:
@@ -130,11 +128,11 @@ class Follower:
 
     def passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
         """These nodes and the parts after them that only pass on their inputs."""
-        while (reader := self.reader(nodes[-1])) is not None and self._hands_on(reader):
+        while (reader := self.reader(nodes[-1])) is not None and self._passes_through(reader):
             nodes = (*nodes, reader)
         return nodes
 
-    def _hands_on(self, node: fx.Node) -> bool:
+    def _passes_through(self, node: fx.Node) -> bool:
         if node.op == "call_module":
             return node.target in self.passing and not self.has_hooks(node)
         return node.target in DROPOUTS and node.kwargs.get("training", None) is False
@@ -176,7 +174,7 @@ def has_hooks(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def hands_on(module: nn.Module) -> bool:
+def passes_through(module: nn.Module) -> bool:
     """Whether a module in eval mode gives back its input, whatever that is."""
     if type(module) in HANDING_ON:
         return True

@@ -1,6 +1,4 @@
-"""When layers that could run as one are composed of torch's operators instead: while anybody
-differentiates, compiles or looks in.
-"""
+"""When torch's own operators run instead of fused ones: under autograd, compilers and observers."""
 
 from __future__ import annotations
 

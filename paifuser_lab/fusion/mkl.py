@@ -19,8 +19,9 @@ ops = torch.ops.mkl
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where it can do that; else ''. It takes what oneDNN takes, so that each
-    place has both to choose from.
+    """The backend's name where it can do that, else ''.
+
+    It takes what oneDNN takes, so that each site has both to choose from.
     """
     can = (
         torch._C.has_mkl

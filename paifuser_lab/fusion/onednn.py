@@ -21,8 +21,9 @@ ops = torch.ops.mkldnn
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where there is an operator; else ''. A sum can only be followed by relu,
-    that of a linear layer by nothing.
+    """The backend's name where there is an operator, else ''.
+
+    A sum can only be followed by relu, that of a linear layer by nothing.
     """
     if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
         return ""

@@ -47,7 +47,7 @@ def run_product(
     *,
     kind: str,
     activation: str,
-    way: str,
+    backend: str,
 ) -> Tensor:
     """activation(x @ matrix + added) in one call where that can be had for such operands, else
     composed.
@@ -55,12 +55,14 @@ def run_product(
     if misfit(x, matrix, bias, added, kind=kind):
         return composed(x, matrix, bias, added, kind=kind, activation=activation)
     weight = matrix if kind == "linear" else matrix.t()
-    known = ways_for(x, has_bias=bias is not None or added is not None, activation=activation)
+    known = product_backends(
+        x, has_bias=bias is not None or added is not None, activation=activation
+    )
     if isinstance(added, Tensor):
         bias = added
     elif added is not None:
         bias = _constant(float(added), weight.shape[0], x.dtype, x.device)
-    run = known.get(way) or next(iter(known.values()))
+    run = known.get(backend) or next(iter(known.values()))
     return run(x, weight, bias, activation)
 
 
@@ -86,12 +88,14 @@ def misfit(x: Any, matrix: Any, bias: Any, added: Any, *, kind: str) -> str:
         return "what is added to it is not one number for each column"
     return (
         ""
-        if ways_for(x, has_bias=True, activation=NONE)
+        if product_backends(x, has_bias=True, activation=NONE)
         else f"nothing here does that on {x.device.type}"
     )
 
 
-def ways_for(x: Tensor, *, has_bias: bool, activation: str) -> dict[str, Callable[..., Tensor]]:
+def product_backends(
+    x: Tensor, *, has_bias: bool, activation: str
+) -> dict[str, Callable[..., Tensor]]:
     """What there is for such a product where it is, by name; the likeliest first."""
     found: dict[str, Callable[..., Tensor]] = {}
     if x.device.type == "cpu" and torch._C._has_mkldnn and computes_in(x.dtype):

@@ -17,14 +17,14 @@ from ..quantization import (
     QuantizedLayer,
     Technique,
     int4_notes,
-    norms_of,
     no_layer_message,
+    norms_of,
     quantize_layers,
-    restore_layers,
     quantize_weights,
+    remembered_of,
+    restore_layers,
     supported_formats,
     supported_without_data,
-    remembered_of,
     weight_owners,
 )
 from ..quantization.float_formats import cast_at_boundary
@@ -40,7 +40,7 @@ class Precision(Step):
     """Run the model in one format, and the layers that match a pattern in another; later
     patterns win.
 
-    The model's inputs and outputs keep the type they had: they are converted at its door. In int8 a
+    The model's inputs and outputs keep the type they had: they are cast at its boundary. In int8 a
     layer rounds its input too, to ranges found on data; values stay int8 between such
     layers. `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer
     multiplies few rows by the stored integers, which is fast and in bf16; every other call makes
@@ -51,9 +51,7 @@ class Precision(Step):
 
     kind: ClassVar[str] = "precision"
     default: Name | None = None
-    layers: dict[str, Name] = Field(
-        default={}, description="pattern of dotted paths → format"
-    )
+    layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → format")
     calibration: How = Field(
         default="min-max",
         description="how int8 finds the range of a layer's input: min-max, percentile or mse",
@@ -97,8 +95,8 @@ class Precision(Step):
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Put quantized layers in place, then cast_at_boundary the rest, with a conversion at the
-        door of every region that changes.
+        """Put quantized layers in place, then cast the rest, with a conversion at the
+        boundary of every region that changes.
         """
         chosen = self._chosen(draft.module)
         if not chosen and self.default not in CONVERTED:
@@ -143,7 +141,7 @@ class Precision(Step):
         )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same quantized layers in place, and cast_at_boundary the rest."""
+        """Put the same quantized layers in place, and cast the rest."""
         chosen = self._chosen(draft.module)
         if remembered:
             restore_layers(draft.module, remembered)
@@ -181,7 +179,9 @@ class Precision(Step):
                 apart=parts_apart.values(),
             )
         for layer, inside in regions:
-            cast_at_boundary(parts_apart[layer], inside=inside, outside=surrounding, original=original)
+            cast_at_boundary(
+                parts_apart[layer], inside=inside, outside=surrounding, original=original
+            )
         if surrounding == self.default or chosen:
             whole = (
                 f"the whole model in {surrounding}"

@@ -1,4 +1,5 @@
-"""Quantization-aware training: layers learn while they are rounded, and end as the quantized layers that `precision` makes.
+"""Quantization-aware training: layers learn while they are rounded, and end as the quantized layers
+that `precision` makes.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from ..quantization import (
     Calibration,
     How,
     int4_notes,
-    norms_of,
     no_layer_message,
+    norms_of,
+    remembered_of,
     restore_layers,
     supported_formats,
-    remembered_of,
 )
-from ..quantization.quantize import int8_notes
 from ..quantization.qat import QatModel, prepare
+from ..quantization.quantize import int8_notes
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
@@ -105,7 +106,9 @@ class Qat(TrainingStep):
                 "one, or leave hard out."
             )
         batches, norms = self.batches(draft), norms_of(draft.module)
-        layers, notes = supported_formats(draft.work, draft.module, self._chosen(draft.module), self.layers)
+        layers, notes = supported_formats(
+            draft.work, draft.module, self._chosen(draft.module), self.layers
+        )
         calibration = Calibration(self.calibration, self.calibration_batches)
         learners = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
         teacher = Teacher(draft.work.model)
@@ -147,8 +150,7 @@ class Qat(TrainingStep):
         whole = {layer: name for layer, name in chosen.items() if name != "fp32"}
         if not whole:
             raise StepError(
-                "no layer is to be in integers; choose int8, int8-weights or int4-weights for "
-                "some."
+                "no layer is to be in integers; choose int8, int8-weights or int4-weights for some."
             )
         return whole
 

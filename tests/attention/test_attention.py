@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
-from paifuser_lab.attention import Keeping, evaluate, find_attention
+from paifuser_lab.attention import Sparsity, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
 from paifuser_lab.measure import Samples
@@ -169,8 +169,8 @@ def test_a_layer_that_attends_to_several_lengths_keeps_no_list_and_the_others_do
 def test_a_layer_is_judged_by_all_of_its_calls(times):
     work = of(Twice())
     calls = find_attention(work.model, work.inputs).able["1"]
-    found = evaluate.judge_sparse({"1": calls}, Keeping("topk", 2), {"1": None})["1"]
-    errors = [evaluate.error_of(call, Keeping("topk", 2), None) for call in calls]
+    found = evaluate.evaluate_sparse({"1": calls}, Sparsity("topk", 2), {"1": None})["1"]
+    errors = [evaluate.error_of(call, Sparsity("topk", 2), None) for call in calls]
     assert errors[0] == 0 < errors[1] == found.error  # two blocks are all of the first call
     assert (found.before_ms, found.after_ms) == (4.0, 2.0)
 
@@ -290,7 +290,7 @@ def test_what_attends_to_less_already_is_held_against_attention_to_all(work):
     assert cost.errors == lab.attention_cost(work, keeps=(1.0, 0.25), seconds=0.1).errors
     assert cost.errors[0] == 0 < cost.errors[1]
     assert (
-        variant.module.get_submodule("blocks.0.attention").keeping.keep == 0.25
+        variant.module.get_submodule("blocks.0.attention").sparsity.keep == 0.25
     )  # and stays as it is
 
 

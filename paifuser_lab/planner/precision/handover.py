@@ -35,13 +35,18 @@ def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
     """
     names = set(layers)
     model = copied(work.model).eval()
-    fold(model, [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names])
+    fold(
+        model,
+        [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names],
+    )
     graph = trace_graph(work, model)
     found: list[Handing] = []
     for giver in requantizations(graph, dict.fromkeys(names, ALIKE)):
         consumers, others = _readers(graph, giver, names)
         once = [consumer for consumer in consumers if graph.entries[consumer] == 1]
-        found += [Handing(giver, consumer, others if consumer == once[0] else 0) for consumer in once]
+        found += [
+            Handing(giver, consumer, others if consumer == once[0] else 0) for consumer in once
+        ]
     return found
 
 

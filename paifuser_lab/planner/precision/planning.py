@@ -126,8 +126,7 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in NAMES:
             raise WorkloadError(
-                f"{name!r} is no format that a layer can run in; there are "
-                f"{', '.join(NAMES)}."
+                f"{name!r} is no format that a layer can run in; there are {', '.join(NAMES)}."
             )
     if not set(names) - {"fp32"}:
         raise WorkloadError(
