@@ -1,4 +1,4 @@
-"""What attention to some of the keys costs and saves, share by share: errors, latency and metric."""
+"""What attention to some of the keys costs and saves: errors, latency and metric by share."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def _in_order(inputs: Inputs) -> Inputs:
 
 def _structure(inputs: Inputs) -> Any:
     """What a call is made of beside its tensors' shapes; calls of tensors alone, which are most,
-    are told apart quickly.
+    are distinguished quickly.
     """
     if inputs.is_flat:
         return tuple(inputs.kwargs), tuple(tensor.dtype for tensor in inputs.tensors)

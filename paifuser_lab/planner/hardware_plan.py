@@ -64,8 +64,7 @@ def plan(
     if best is None:
         return Recipe(workload=work.name, evidence=measured)
     steps = [
-        _because(step, sentence)
-        for step, sentence in _sentences(by_label[best.name], best, measured)
+        _with_reason(step, reason) for step, reason in _reasons(by_label[best.name], best, measured)
     ]
     return Recipe(steps, workload=work.name, evidence=measured)
 
@@ -239,14 +238,12 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _sentences(
-    recipe: Recipe, best: Measurement, measured: Comparison
-) -> Iterable[tuple[Any, str]]:
+def _reasons(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
     for step in recipe.steps:
-        yield step, step.why or _sentence(step.kind, best, measured)
+        yield step, step.why or _reason(step.kind, best, measured)
 
 
-def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
+def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
@@ -268,5 +265,5 @@ def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
     )
 
 
-def _because(step: Any, sentence: str) -> Any:
-    return step.model_copy(update={"why": sentence})
+def _with_reason(step: Any, reason: str) -> Any:
+    return step.model_copy(update={"why": reason})

@@ -39,7 +39,7 @@ class Backend(Step):
     freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")
     spin: bool = Field(
         default=False,
-        description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one",
+        description="onnxruntime: threads wait busily, which is faster on an idle machine",
     )
 
     bf16: bool = Field(

@@ -59,7 +59,7 @@ class Distill(TrainingStep):
     )
     features: Layers = Field(
         default=[],
-        description="patterns of layers that output as the original's do; auto: the end of each stage",
+        description="patterns of layers trained to match the original's; auto: each stage's end",
     )
     feature_weight: float = Field(default=1.0, gt=0)
     attention: Layers = Field(
@@ -69,7 +69,7 @@ class Distill(TrainingStep):
     attention_weight: float = Field(default=1.0, gt=0)
     blend: bool = Field(
         default=False,
-        description="learn from examples blended with each other, which the original is asked about anew",
+        description="train on examples blended with each other, on which the original runs anew",
     )
 
     def apply(self, draft: Draft) -> None:
@@ -82,9 +82,9 @@ class Distill(TrainingStep):
         teacher = Teacher(draft.work.model, list(dict.fromkeys([*features, *attention])))
         first = teacher.teach(batches.first())
         with running(draft.module), answers_of(draft.module, teacher.layers) as own:
-            answer = first.inputs.clone()(draft.module)
+            output = first.inputs.clone()(draft.module)
         _check(draft.module, own, first.target.layers, features, attention)
-        kinds = kinds_of(answer, first.target.target, self.answers)
+        kinds = kinds_of(output, first.target.target, self.answers)
         projections = Projections(
             draft.module, {layer: own[layer] for layer in features}, first.target.layers, self.seed
         )
@@ -97,7 +97,7 @@ class Distill(TrainingStep):
             )
         lessons = batches if self.blend else batches.mapped(teacher.teach)
         self.train(draft, objective, lessons, extra=projections if len(projections) else None)
-        draft.notes += _told(objective, teacher)
+        draft.notes += _notes(objective, teacher)
 
     def _layers(self, draft: Draft, asked: Layers) -> list[str]:
         """The layers that are compared; both models have them under one name."""
@@ -152,10 +152,10 @@ class _Objective:
         self, model: nn.Module, inputs: Inputs, lesson: Lesson, loss: Loss | None
     ) -> Tensor:
         with answers_of(model, [*self.features, *self.attention]) as own:
-            answer = inputs(model)
-        total = distance(answer, lesson.answers, self.kinds, self.step.temperature)
+            output = inputs(model)
+        total = distance(output, lesson.answers, self.kinds, self.step.temperature)
         if loss is not None:
-            total = self.step.hard * loss(answer, lesson.target) + (1 - self.step.hard) * total
+            total = self.step.hard * loss(output, lesson.target) + (1 - self.step.hard) * total
         if self.features:
             total = total + self.step.feature_weight * feature_distance(
                 self.projections, own, lesson.layers, self.features
@@ -189,7 +189,7 @@ def _check(
             )
 
 
-def _told(objective: _Objective, teacher: Teacher) -> list[str]:
+def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
     """What was compared, and with what."""
     kinds = {
         path.lstrip(".") or "its outputs": dimension for path, dimension in objective.kinds.items()

@@ -63,11 +63,11 @@ class Precision(Step):
     )
     sums: Literal["numbers", "int8"] = Field(
         default="numbers",
-        description="how sums and concatenations between int8 layers are computed; int8 is for exporting",
+        description="how sums and concatenations of int8 layers are computed; int8 is for export",
     )
     compensate: list[Technique] = Field(
         default=[],
-        description="what compensates the error of rounding: any of equalise, smooth, rounding and bias",
+        description="compensation of rounding errors: any of equalise, smooth, rounding and bias",
     )
 
     @model_validator(mode="after")

@@ -67,7 +67,7 @@ class Qat(TrainingStep):
         default=0.0,
         ge=0,
         le=1,
-        description="share of the steps in which batch-norms normalise by the batch and gather statistics",
+        description="share of the steps in which batch-norms use and gather batch statistics",
     )
     temperature: float = Field(
         default=4.0, gt=0, description="the higher, the more the unlikely classes count"
@@ -110,19 +110,19 @@ class Qat(TrainingStep):
             draft.work, draft.module, self._chosen(draft.module), self.layers
         )
         calibration = Calibration(self.calibration, self.calibration_batches)
-        learners = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
+        trained = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
         teacher = Teacher(draft.work.model)
         objective = self._objective(
             draft, teacher.teach(batches.first()).target, batches.first().inputs
         )
-        draft.notes += [*notes, *_told(learners, layers)]
+        draft.notes += [*notes, *_notes(trained, layers)]
         self.train(
             draft,
             objective,
             batches.mapped(teacher.teach),
-            before_step=lambda done: self._freeze(learners, done),
+            before_step=lambda done: self._freeze(trained, done),
         )
-        learners.convert()
+        trained.convert()
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
@@ -156,15 +156,15 @@ class Qat(TrainingStep):
 
     def _objective(self, draft: Draft, lesson: Lesson, inputs: Inputs) -> _Objective:
         with running(draft.module):
-            answer = inputs.clone()(draft.module)
+            output = inputs.clone()(draft.module)
         loss = draft.work.loss if self.hard and lesson.target is not None else None
         return _Objective(
-            kinds_of(answer, lesson.target, self.answers), self.temperature, self.hard, loss
+            kinds_of(output, lesson.target, self.answers), self.temperature, self.hard, loss
         )
 
-    def _freeze(self, learners: QatModel, done: float) -> None:
+    def _freeze(self, trained: QatModel, done: float) -> None:
         if done >= self.freeze_norms_after:
-            for norm in learners.norms:
+            for norm in trained.norms:
                 norm.eval()
 
 
@@ -180,28 +180,28 @@ class _Objective:
     loss: Loss | None
 
     def __call__(self, model: nn.Module, inputs: Inputs, lesson: Lesson) -> Tensor:
-        answer = inputs(model)
+        output = inputs(model)
         if self.loss is not None and self.hard == 1:
-            return self.loss(answer, lesson.target)
-        soft = distance(answer, lesson.answers, self.kinds, self.temperature)
+            return self.loss(output, lesson.target)
+        soft = distance(output, lesson.answers, self.kinds, self.temperature)
         return (
             soft
             if self.loss is None
-            else self.hard * self.loss(answer, lesson.target) + (1 - self.hard) * soft
+            else self.hard * self.loss(output, lesson.target) + (1 - self.hard) * soft
         )
 
 
-def _told(learners: QatModel, layers: Mapping[str, str]) -> list[str]:
+def _notes(trained: QatModel, layers: Mapping[str, str]) -> list[str]:
     """Which layers learn to be what."""
     notes: list[str] = []
     for name, count in Counter(layers.values()).items():
         steps = "with their ranges and scales" if name == "int8" else "with their scales"
         notes.append(
-            f"{counted(count, 'layer')} learned to be {name}"
-            + (f", {steps}" if learners.learns else "")
+            f"{counted(count, 'layer')} trained in {name}"
+            + (f", {steps}" if trained.learns else "")
         )
     return (
-        [*notes, f"{counted(learners.folded, 'batch-norm layer')} folded into them"]
-        if learners.folded
+        [*notes, f"{counted(trained.folded, 'batch-norm layer')} folded into them"]
+        if trained.folded
         else notes
     )

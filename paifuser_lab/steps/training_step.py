@@ -1,6 +1,4 @@
-"""What every step that trains has: the options of training, a place to go on from, and what is told
-of it.
-"""
+"""What every step that trains has: options of training, a checkpoint to resume, notes on the run."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class TrainingStep(Training, Step):
             should_stop=draft.should_stop,
             before_step=before_step,
         )
-        draft.notes += _told(trained)
+        draft.notes += _training_notes(trained)
         if before is not None:
             draft.notes.append(
                 f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}"
@@ -119,7 +117,7 @@ def check_trainable(model: nn.Module, kind: str) -> None:
             )
 
 
-def _told(trained: Trained) -> list[str]:
+def _training_notes(trained: Trained) -> list[str]:
     """How it went, in sentences."""
     steps = counted(len(trained.losses), "step")
     went = (

@@ -18,7 +18,7 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.session import Session
 from paifuser_lab.session import session as room
 from paifuser_lab.steps import step_class
-from tests.support.attention_models import KINDS, Attended, encoder, sight
+from tests.support.attention_models import KINDS, Attended, encoder, vision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -27,8 +27,8 @@ PATIENCE = 120.0
 
 @pytest.fixture
 def work():
-    model, args, _ = sight()
-    return lab.Workload(model, args[0], name="sight")
+    model, args, _ = vision()
+    return lab.Workload(model, args[0], name="vision")
 
 
 def with_attention(work, **options):
@@ -299,7 +299,7 @@ def test_the_metric_is_taken_where_there_is_one(work):
         return sum(float(predict(batch).max()) for batch, _ in data)
 
     measured = lab.Workload(
-        work.model, work.inputs, name="sight", test=[(work.inputs.args[0], None)], metric=largest
+        work.model, work.inputs, name="vision", test=[(work.inputs.args[0], None)], metric=largest
     )
     cost = lab.attention_cost(measured, keeps=(1.0, 0.25), seconds=0.1)
     assert cost.metric == "largest" and cost.values[0] == pytest.approx(

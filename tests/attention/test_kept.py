@@ -18,7 +18,7 @@ from paifuser_lab.kernels.block_gather import BLOCK, blocks_of, compose
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import Inputs
-from tests.support.attention_models import KINDS, MODELS, seen_tokens, sight, sparse, text
+from tests.support.attention_models import KINDS, MODELS, seen_tokens, sparse, text, vision
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -385,7 +385,7 @@ def test_it_compiles_whole_and_exports(name):
 
 
 def test_copies_and_pickles_attend_to_the_same():
-    model, args, _ = sight()
+    model, args, _ = vision()
     made = sparse(model, Inputs(args), Sparsity("block", 0.4))
     with torch.no_grad():
         for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):

@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(256, BLOCKS) made(const float* from, float* to
     for (int i = 0; i < NUMBERS; ++i) kept[i] = from[threadIdx.x + i * 256];
     for (int turn = 0; turn < turns; ++turn)
 #pragma unroll
-        for (int i = 0; i < NUMBERS; ++i) kept[i] = kept[i] * kept[(i + 7) % NUMBERS] + kept[(i + 1) % NUMBERS];
+        for (int i = 0; i < NUMBERS; ++i) 
+            kept[i] = kept[i] * kept[(i + 7) % NUMBERS] + kept[(i + 1) % NUMBERS];
     for (int i = 0; i < NUMBERS; ++i) to[threadIdx.x + i * 256] = kept[i];
 }
 """
@@ -344,7 +345,8 @@ def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
         ('{"format": 2, "device": "NVIDIA H200"}', "format"),
         ('{"format": 1, "device": "NVIDIA A100"}', "it is of NVIDIA A100"),
         (
-            '{"format": 1, "device": "NVIDIA H200", "kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}',
+            '{"format": 1, "device": "NVIDIA H200", '
+            '"kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}',
             "rows",
         ),
         (

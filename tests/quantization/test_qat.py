@@ -265,7 +265,7 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     assert error(images.grad.double(), given.grad) < 1e-4
 
 
-def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_that_is_too_wide_to_be_narrower():
+def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_be_narrower():
     values = torch.randn(4, 100).abs()
     for start, is_wider in ((Range(0, 0.5), True), (Range(0, 60), False)):
         span = LearnedRange(start, learns=True)
@@ -416,7 +416,7 @@ def test_it_ends_in_the_layers_that_precision_makes():
     trained = lab.apply(work, Recipe([{"qat": {"epochs": 1}}]))
     assert kinds(plain) == kinds(trained) and len(kinds(plain)) == 5
     assert trained.notes[:2] == (
-        "5 layers learned to be int8, with their ranges and scales",
+        "5 layers trained in int8, with their ranges and scales",
         "2 batch-norm layers folded into them",
     )
     assert trained.notes[-1] == plain.notes[-1], "as many conversions"

@@ -355,7 +355,8 @@ def test_a_model_that_is_itself_a_layer_says_how_to_round_it(name: str) -> None:
 def test_what_is_rounded_is_not_rounded_again_in_silence(again: dict[str, Any]) -> None:
     with pytest.raises(
         StepError,
-        match=r"'a' is in int8 already, and is not rounded again; let one 'precision' say all of it",
+        match=r"'a' is in int8 already, and is not rounded again; "
+        r"let one 'precision' say all of it",
     ):
         lab.apply(nested(), Recipe([{"precision": {"default": "int8"}}, {"precision": again}]))
 

@@ -14,7 +14,7 @@ import numpy
 
 from ...formats import FLOATS
 from ...records import AllocationPoint
-from .costs import Terrain
+from .costs import PlanningProblem
 from .latency import Stop
 from .program import Cost, Solution, solve_in_order
 
@@ -27,7 +27,7 @@ BUDGETS = 24
 class Choice:
     """A solution, and what is around its layers."""
 
-    terrain: Terrain
+    problem: PlanningProblem
     solution: Solution
 
     @property
@@ -37,39 +37,41 @@ class Choice:
 
 
 def best_choice(
-    terrains: Iterable[Terrain], order: Sequence[str], limits: Mapping[str, float]
+    problems: Iterable[PlanningProblem], order: Sequence[str], limits: Mapping[str, float]
 ) -> Choice | None:
     """The best whatever is around the layers; None where nothing is within the limits."""
     found = [
         Choice(one, solution)
-        for one in terrains
+        for one in problems
         if (solution := solve_in_order(one.program, order, limits)) is not None
     ]
     return min(found, key=lambda one: [getattr(one.cost, name) for name in order], default=None)
 
 
-def uniform_choices(terrains: Sequence[Terrain], formats: Iterable[str]) -> dict[str, Choice]:
+def uniform_choices(
+    problems: Sequence[PlanningProblem], formats: Iterable[str]
+) -> dict[str, Choice]:
     """Every layer in one format, where it can have it; a float format is around the layers too."""
     found: dict[str, Choice] = {}
     for name in formats:
         around = name if name in FLOATS else "fp32"
-        terrain = next((one for one in terrains if one.around == around), None)
-        if terrain is not None and (chosen := _all_in(terrain, name)) is not None:
-            found[name] = Choice(terrain, Solution(chosen, terrain.program.total(chosen)))
+        problem = next((one for one in problems if one.around == around), None)
+        if problem is not None and (chosen := _all_in(problem, name)) is not None:
+            found[name] = Choice(problem, Solution(chosen, problem.program.total(chosen)))
     return found
 
 
-def _all_in(terrain: Terrain, name: str) -> tuple[str, ...] | None:
+def _all_in(problem: PlanningProblem, name: str) -> tuple[str, ...] | None:
     """The format for all, or what is around a layer that cannot have it."""
-    chosen = [name if name in options else terrain.around for options in terrain.program.options]
+    chosen = [name if name in options else problem.around for options in problem.program.options]
     is_possible = all(
-        one in options for one, options in zip(chosen, terrain.program.options, strict=True)
+        one in options for one, options in zip(chosen, problem.program.options, strict=True)
     )
     return tuple(chosen) if is_possible and name in chosen else None
 
 
 def frontier(
-    terrains: Sequence[Terrain],
+    problems: Sequence[PlanningProblem],
     axis: str,
     limits: Mapping[str, float],
     known: Iterable[Choice],
@@ -80,7 +82,7 @@ def frontier(
     whether there was time for all.
     """
     until = time.perf_counter() + seconds
-    ends = [best_choice(terrains, order, limits) for order in ((axis, "loss"), ("loss", axis))]
+    ends = [best_choice(problems, order, limits) for order in ((axis, "loss"), ("loss", axis))]
     low, high = (getattr(one.cost, axis) for one in ends if one is not None)
     found, is_whole = [*known, *(one for one in ends if one is not None)], True
     for budget in numpy.linspace(low, high, BUDGETS)[1:-1]:
@@ -88,7 +90,7 @@ def frontier(
             is_whole = False
             break
         within = {**limits, axis: min(float(budget), limits.get(axis, numpy.inf))}
-        found += [one for one in [best_choice(terrains, ("loss", axis), within)] if one is not None]
+        found += [one for one in [best_choice(problems, ("loss", axis), within)] if one is not None]
     return unbeaten(found, axis), is_whole
 
 
@@ -103,20 +105,20 @@ def unbeaten(found: Iterable[Choice], axis: str) -> list[Choice]:
 
 def point_of(choice: Choice, name: str) -> AllocationPoint:
     """A choice as a record keeps it."""
-    terrain, solution = choice.terrain, choice.solution
-    formats = dict(zip(terrain.layers, solution.formats, strict=True)) | dict.fromkeys(
-        terrain.fixed, terrain.around
+    problem, solution = choice.problem, choice.solution
+    formats = dict(zip(problem.layers, solution.formats, strict=True)) | dict.fromkeys(
+        problem.fixed, problem.around
     )
-    errors = (known[chosen] for known, chosen in zip(terrain.errors, solution.formats, strict=True))
+    errors = (known[chosen] for known, chosen in zip(problem.errors, solution.formats, strict=True))
     return AllocationPoint(
         name=name,
         formats=formats,
-        around=terrain.around,
+        around=problem.around,
         loss=solution.cost.loss,
         loss_error=sqrt(sum(error**2 for error in errors)),
         latency_ms=solution.cost.latency_ms,
         size_bytes=round(solution.cost.size_bytes),
-        recipe_steps=steps_of(formats, terrain.around),
+        recipe_steps=steps_of(formats, problem.around),
     )
 
 

@@ -23,8 +23,8 @@ def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Any, Any]]) ->
     assert work.loss is not None
     found: Losses = []
     with running(model):
-        for given, target in data:
-            inputs = Inputs.of(given).map(lambda tensor: tensor.to(work.device))
+        for inputs, target in data:
+            inputs = Inputs.of(inputs).map(lambda tensor: tensor.to(work.device))
             wanted = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(work.device), target)
             examples = next((tensor.shape[0] for tensor in inputs.tensors if tensor.ndim), 1)
             found.append(

@@ -67,15 +67,15 @@ def plan_precision(
 
     found, known = survey(work, judge, names, TIMING * (seconds - share), should_stop)
     order, axis = _goal(limits)
-    uniform = uniform_choices(found.terrains, names)
-    chosen, sentence = _chosen(found, uniform, order, limits)
+    uniform = uniform_choices(found.problems, names)
+    chosen, reason = _chosen(found, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
     points, is_whole = frontier(
-        found.terrains, axis, beside, known_choices, FRONTIER * seconds, should_stop
+        found.problems, axis, beside, known_choices, FRONTIER * seconds, should_stop
     )
     points = _with(points, chosen, axis)
-    shown = tuple(point_of(one, f"point {place}") for place, one in enumerate(points, 1))
+    shown = tuple(point_of(one, f"point {index}") for index, one in enumerate(points, 1))
     return Allocation(
         workload=work.name,
         machine=hardware().label,
@@ -86,21 +86,21 @@ def plan_precision(
         baseline_ms=found.baseline.latency_ms,
         baseline_bytes=round(found.baseline.size_bytes),
         points=shown,
-        chosen=next(place for place, one in enumerate(points) if one is chosen),
+        chosen=next(index for index, one in enumerate(points) if one is chosen),
         uniform=tuple(point_of(one, f"all {name}") for name, one in uniform.items()),
-        reason=sentence,
+        reason=reason,
         notes=(*found.notes, *_notes(found, names, known, chosen, shown, is_whole=is_whole)),
     )
 
 
 def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
     """The recipe of a point of the frontier; of the chosen one where none is named."""
-    place = allocation.chosen if index is None else index
-    if not 0 <= place < len(allocation.points):
+    index = allocation.chosen if index is None else index
+    if not 0 <= index < len(allocation.points):
         raise WorkloadError(
-            f"the frontier has no point {place}; its points are 0 to {len(allocation.points) - 1}."
+            f"the frontier has no point {index}; its points are 0 to {len(allocation.points) - 1}."
         )
-    return recipe_of_point(allocation.points[place])
+    return recipe_of_point(allocation.points[index])
 
 
 def recipe_of_point(point: AllocationPoint) -> Recipe:
@@ -108,8 +108,8 @@ def recipe_of_point(point: AllocationPoint) -> Recipe:
     return Recipe([dict(step) for step in point.recipe_steps])
 
 
-def _limits(**given: float | None) -> dict[str, float]:
-    limits = {name: float(value) for name, value in given.items() if value is not None}
+def _limits(**inputs: float | None) -> dict[str, float]:
+    limits = {name: float(value) for name, value in inputs.items() if value is not None}
     if not limits:
         raise WorkloadError(
             "no budget was given; give latency_ms or size_bytes to lose little within it, or loss "
@@ -166,7 +166,7 @@ def _chosen(
     limits: Mapping[str, float],
 ) -> tuple[Choice, str]:
     """The best choice, and why; a uniform one where nothing is better, since it is simpler."""
-    best = best_choice(found.terrains, order, limits)
+    best = best_choice(found.problems, order, limits)
     if best is None:
         raise WorkloadError(_impossible(found, limits))
     least, beaten = [getattr(best.cost, name) for name in order], []
@@ -192,7 +192,7 @@ def _chosen(
 def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
     """The smallest that can be reached of what was asked for, each by itself and together."""
     for name, limit in limits.items():
-        least = best_choice(found.terrains, (name,), {})
+        least = best_choice(found.problems, (name,), {})
         if least is not None and not is_within(least.cost, {name: limit}):
             reachable = getattr(least.cost, name)
             return (
@@ -200,7 +200,7 @@ def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
                 f"{_amount(name, reachable)}; ask for that or more."
             )
     first, *rest = limits
-    least = best_choice(found.terrains, (first,), {name: limits[name] for name in rest})
+    least = best_choice(found.problems, (first,), {name: limits[name] for name in rest})
     where = " and ".join(_spelled(name, limits[name]) for name in rest)
     if least is None:
         return (
@@ -226,7 +226,7 @@ def _amount(name: str, value: float) -> str:
 
 def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
     """The frontier with the chosen one in it, also where another limit keeps it from the front."""
-    same = [place for place, one in enumerate(points) if one is chosen]
+    same = [index for index, one in enumerate(points) if one is chosen]
     if same:
         return points
     alike = [one for one in points if one.cost != chosen.cost]

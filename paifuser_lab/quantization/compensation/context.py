@@ -57,7 +57,7 @@ class Context:
         return layers
 
     def joined(self) -> dict[str, QuantizedLayer]:
-        """The same layers, those in int8 passing int8 on where a layer or an integer sum reads it."""
+        """The same layers; int8 ones pass int8 on where a layer or an integer sum reads it."""
         layers = self.layers()
         int8 = {layer: one for layer, one in layers.items() if isinstance(one, Int8Layer)}
         spans = {layer: one.span for layer, one in int8.items()}
@@ -71,7 +71,7 @@ class Context:
         return layers
 
     def residual_roundings(self) -> tuple[dict[str, Range], int]:
-        """The ranges of other modules' outputs that enter integer sums, and the number of such sums."""
+        """The ranges of other modules' outputs that enter integer sums, and the number of sums."""
         spans = self.spans() if self.answers else {}
         plan, answers = self._sums(spans)
         return plan.spans(spans, answers), plan.sums

@@ -19,7 +19,7 @@ ALIKE = Range(-1.0, 1.0)
 
 
 @dataclass(frozen=True)
-class Handing:
+class LayerPair:
     """One layer's output that another reads, each of them called once; and how often others would
     have to convert it back.
     """
@@ -29,7 +29,7 @@ class Handing:
     others: int
 
 
-def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
+def layer_pairs(work: Workload, layers: Iterable[str]) -> list[LayerPair]:
     """The pairs of neighbours among layers that can be in int8, read from a run with their
     batch-norms folded.
     """
@@ -40,12 +40,12 @@ def handings(work: Workload, layers: Iterable[str]) -> list[Handing]:
         [pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in names],
     )
     graph = trace_graph(work, model)
-    found: list[Handing] = []
+    found: list[LayerPair] = []
     for giver in requantizations(graph, dict.fromkeys(names, ALIKE)):
         consumers, others = _readers(graph, giver, names)
         once = [consumer for consumer in consumers if graph.entries[consumer] == 1]
         found += [
-            Handing(giver, consumer, others if consumer == once[0] else 0) for consumer in once
+            LayerPair(giver, consumer, others if consumer == once[0] else 0) for consumer in once
         ]
     return found
 
