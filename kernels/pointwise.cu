@@ -97,7 +97,7 @@ pointwise(const T* __restrict__ x, const T* __restrict__ weight, const T* __rest
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     await_copies<STAGES - 2>();
-    __syncthreads();                                     // all copies of this stage are there, and nobody reads the one before it
+    __syncthreads();                                     // all copies of this stage are there, and the one before it is no longer read
     const int last = slot == 0 ? STAGES - 1 : slot - 1;
     if (step + STAGES - 1 < steps) fetch(step + STAGES - 1, last);
     commit_copies();

@@ -99,7 +99,7 @@ pointwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     await_copies<P::STAGES - 2>();
-    __syncthreads();                                     // all copies of this stage are there, and nobody reads the one before it
+    __syncthreads();                                     // all copies of this stage are there, and the one before it is no longer read
     const int last = slot == 0 ? P::STAGES - 1 : slot - 1;
     if (step + P::STAGES - 1 < steps) fetch(step + P::STAGES - 1, last);
     commit_copies();

@@ -1,21 +1,21 @@
-// Steps: int8 values, each of which stands for (step - zero) · scale.
+// Quantized values of eight bits, each of which stands for (value - zero) · scale.
 //
-// In here a step is 0 … 255 whichever type it has in memory: int8 is the same with the highest bit turned over and a zero point
-// that is 128 more. Integers and numbers become each other by adding, which is quicker than converting.
+// In here a value is 0 … 255 whichever type it has in memory: int8 is the same with the highest bit flipped and a zero point that
+// is 128 more. Integers and floats are converted by additions, which are faster than conversion instructions.
 #pragma once
 #include "activation.cuh"
 
-constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is a integer in its low bits, halves to even
+constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is an integer in its low bits, halves to even
 constexpr unsigned WHOLE_BITS = 0x4b400000u;
 
 DEVICE unsigned turned(unsigned word, uint8) { return word; }
 DEVICE unsigned turned(unsigned word, int8) { return word ^ 0x80808080u; }
 
-// Step number `which` of a word, above 2²³.
+// Value number `which` of a word, above 2²³.
 constexpr float ABOVE = 8388608.0f;
 DEVICE float above(unsigned word, int which) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 | which)); }
 
-// What is made of numbers in units of a step: they are kept within what steps can say (or less, where an activation says so), rounded,
+// Floats in units of the scale: they are clamped to what quantized values can express (or less, where an activation says so), rounded,
 // and counted from the zero point.
 struct Rounding {
   float low, high;

@@ -107,7 +107,7 @@ def is_all(key: Tensor, sparsity: Sparsity) -> bool:
 
 
 def _fits(query: Tensor, key: Tensor, sparsity: Sparsity, fixed: Tensor | None) -> bool:
-    """Whether lists that were made once are long enough; said once where they are not."""
+    """Whether lists that were made once are long enough; one warning where they are not."""
     if sparsity.kind != "block" or fixed is None:
         return True
     heads, rows, _ = fixed.shape

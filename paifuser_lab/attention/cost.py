@@ -43,9 +43,9 @@ def attention_cost(
     """See what it costs to attend to a share of the keys in every layer that can, and what it
     brings.
 
-    Every share is judged once; then the model is timed at all of them in turn for the rest of the
-    seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`, keeps
-    what there is.
+    Every share is evaluated once; then the model is timed at all of them in turn for the rest of
+    the seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`,
+    keeps what there is.
     """
     work = _to_all_keys(workload_of(subject))
     shares = _checked(keeps)
@@ -175,7 +175,7 @@ class _Measurement:
             shown.advance(doing=f"{self.work.metric_name} at {keep:.0%}")
 
     def record(self) -> AttentionCost:
-        """Everything, of the shares that were judged."""
+        """Everything, of the shares that were evaluated."""
         done = self.keeps[: len(self.errors)]
         samples = self.samples if len(done) == len(self.keeps) else {}
         has_values = len(self.values) == len(done)

@@ -1,4 +1,4 @@
-"""A block's own forward as a graph: its parts are called, not looked into.
+"""A block's own forward as a graph: its parts are called, not traced into.
 
 Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the
 forward writes down) is an error.

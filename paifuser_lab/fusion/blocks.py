@@ -133,7 +133,7 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: 
         graph.erase_node(node)
     nodes |= {one.call: made} | dict.fromkeys(
         one.swallowed, made
-    )  # whoever is added to one of them is added to this
+    )  # what is added to one of them is added to this
 
 
 class Generated:

@@ -210,7 +210,7 @@ class _Search:
         return None if isinstance(follower, str) else follower.call_of(_within(block, layer))
 
     def _follower(self, block: str) -> Follower | str:
-        """What follows layers in a block's graph; or why that cannot be told."""
+        """What follows layers in a block's graph; or why that is not known."""
         if block not in self.followers:
             try:
                 self.followers[block] = self._followed(block)

@@ -67,7 +67,9 @@ class FusionSites:
     sites: list[Site] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what is not fused although it might look so
-    backends: dict[str, str] = field(default_factory=dict)  # of the products, once they are judged
+    backends: dict[str, str] = field(
+        default_factory=dict
+    )  # of the products, once they are evaluated
 
     def rewritings(self, fused: Collection[str]) -> dict[str, Rewriting]:
         """How each block is to run when these places are fused."""

@@ -1,4 +1,4 @@
-"""A recipe for this hardware, with a sentence for each choice.
+"""A recipe for this hardware, with a reason for each choice.
 
 The hardware's figures say what could win; the few candidates are then built and timed in turn, and
 the fastest within the error allowed is taken. For a device that is only named (PAIFUSER_HARDWARE)

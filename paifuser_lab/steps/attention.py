@@ -68,7 +68,9 @@ class Attention(Step):
                 f"kind {self.by} needs a keep, such as keep: 0.25 for a quarter of the keys"
             )
         if self.keep is not None and self.keep > 1 and (self.keep < 2 or self.keep % 1):
-            raise ValueError("keep is a share up to 1, or a integer of blocks of 64 keys from 2 on")
+            raise ValueError(
+                "keep is a share up to 1, or an integer of blocks of 64 keys from 2 on"
+            )
         return self
 
     @property
@@ -170,25 +172,26 @@ class Attention(Step):
         layers = [layer for layer in layers if not is_fused(draft.module.get_submodule(layer))]
         for layer in layers:
             make_fused(changed, layer)
-        judged = evaluate_layers(
+        evaluated = evaluate_layers(
             draft.module, changed, layers, draft.work.inputs, draft.should_stop
         )
         done = []
-        for layer, found in judged.items():
-            if not found.error <= exact(draft.module):
+        for layer, result in evaluated.items():
+            if not result.error <= exact(draft.module):
                 draft.notes.append(
-                    f"'{layer}' stays: in one pass its output is {found.error:.1e} away"
+                    f"'{layer}' stays: in one pass its output is {result.error:.1e} away"
                 )
-            elif found.is_faster or self.even_if_slower:
+            elif result.is_faster or self.even_if_slower:
                 make_fused(draft.module, layer)
                 done.append(layer)
                 draft.notes.append(
-                    f"'{layer}' attends in one pass, {found.error:.1g} away; {found.label} in this "
+                    f"'{layer}' attends in one pass, {result.error:.1g} away; "
+                    f"{result.label} in this "
                     "block"
                 )
             else:
                 draft.notes.append(
-                    f"'{layer}' stays: in one pass it is not faster; {found.label} in this block"
+                    f"'{layer}' stays: in one pass it is not faster; {result.label} in this block"
                 )
         return done
 
@@ -196,24 +199,24 @@ class Attention(Step):
         """Let layers attend to a part of the keys: those that are clearly faster so."""
         sparsity = self._sparsity
         fixed = lists_from_data(draft.module, draft.work, layers, sparsity)
-        judged = evaluate_sparse(
+        evaluated = evaluate_sparse(
             {layer: seen.calls[layer] for layer in layers}, sparsity, fixed, draft.should_stop
         )
         packing = [name for name, module in draft.module.named_modules() if packs_texts(module)]
         done: dict[str, Any] = {}
-        for layer, found in judged.items():
-            if found.is_clearly_faster or self.even_if_slower:
+        for layer, result in evaluated.items():
+            if result.is_clearly_faster or self.even_if_slower:
                 lists = fixed[layer]
                 make_sparse(draft.module, layer, sparsity, lists)
                 done[layer] = None if lists is None else lists.tolist()
                 draft.notes.append(
-                    f"'{layer}' attends to {sparsity.label}, {found.error:.2g} away; {found.label} "
+                    f"'{layer}' attends to {sparsity.label}, {result.error:.2g} away; {result.label} "
                     "in its attention"
                 )
             else:
                 draft.notes.append(
                     f"'{layer}' attends to all keys: {sparsity.label} are not clearly faster; "
-                    f"{found.label} in its attention"
+                    f"{result.label} in its attention"
                 )
         padded = [layer for layer in done if any(call.is_padded for call in seen.calls[layer])]
         draft.notes += [
@@ -250,8 +253,8 @@ def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -
     picked = matching(
         [name for name, _ in model.named_modules() if name], pattern, what="attention"
     )
-    if found := _within(able, picked):
-        return found
+    if result := _within(able, picked):
+        return result
     if refused := _within(list(seen.reasons), picked):
         raise StepError(
             f"'{refused[0]}' cannot attend to a part of its keys: {seen.reasons[refused[0]]}."

@@ -67,12 +67,12 @@ class Step(BaseModel):
         False  # it does not change the module itself, which then need not be copied for it
     )
     why: str | None = Field(
-        default=None, description="a sentence for people; it does not change what the step does"
+        default=None, description="a remark for people; it does not change what the step does"
     )
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was chosen, without defaults and without the sentence."""
+        """What was chosen, without defaults and without the remark."""
         return self.model_dump(exclude_defaults=True, exclude={"why"}, mode="json")
 
     @property
@@ -101,7 +101,7 @@ class Step(BaseModel):
         """Give the draft the structure that `apply` once gave it, from what it remembered; the
         weights are loaded afterwards.
 
-        It neither measures, trains, nor looks at data or the values of weights, which are not yet
+        It neither measures, trains, nor reads data or the values of weights, which are not yet
         those that were saved. A step that only changes values does nothing here; one that decides
         by its input puts its decisions, as plain data, into `draft.remembered` when it is
         applied. A step that does not say is applied.

@@ -1,4 +1,4 @@
-"""What every step that trains has: options of training, a checkpoint to resume, notes on the run."""
+"""What every step that trains has: options of training, a checkpoint, notes on the run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TrainingStep(Training, Step):
         """Train the draft, on from where an earlier run of the same training ended, and note how it
         went.
 
-        What the training depends on besides the workload, the draft and the options is said in
+        What the training depends on besides the workload, the draft and the options is stated in
         `known_by`.
         """
         before = draft.work.evaluate(draft.module)
@@ -118,7 +118,7 @@ def check_trainable(model: nn.Module, kind: str) -> None:
 
 
 def _training_notes(trained: Trained) -> list[str]:
-    """How it went, in sentences."""
+    """Notes on how it went."""
     steps = counted(len(trained.losses), "step")
     went = (
         f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in "

@@ -206,7 +206,7 @@ MISTAKES = {
     "keep is between": (
         {"keep": 1.5},
         RecipeError,
-        "a share up to 1, or a integer of blocks of 64 keys from 2 on",
+        "a share up to 1, or an integer of blocks of 64 keys from 2 on",
     ),
     "block without keep": (
         {"kind": "block"},

@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(256, BLOCKS) made(const float* from, float* to
     for (int i = 0; i < NUMBERS; ++i) kept[i] = from[threadIdx.x + i * 256];
     for (int turn = 0; turn < turns; ++turn)
 #pragma unroll
-        for (int i = 0; i < NUMBERS; ++i) 
+        for (int i = 0; i < NUMBERS; ++i)
             kept[i] = kept[i] * kept[(i + 7) % NUMBERS] + kept[(i + 1) % NUMBERS];
     for (int i = 0; i < NUMBERS; ++i) to[threadIdx.x + i * 256] = kept[i];
 }

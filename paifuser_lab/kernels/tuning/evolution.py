@@ -25,7 +25,7 @@ TREES = 32
 POPULATION = 48
 GENERATIONS = 2  # with more the proposals are too much alike
 EXPLORATION = 0.5  # how much a tile gains from the trees not agreeing on it, in their deviations
-# trees that judge a tile at the end: another few each time, so that those proposed are not all
+# trees that rate a tile at the end: another few each time, so that those proposed are not all
 # alike
 JUDGES = 4
 # the share of proposals that must have one number drawn at random: else all come from the best

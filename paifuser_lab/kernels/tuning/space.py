@@ -10,7 +10,7 @@ from ..tiles import Tile, Tiles
 
 TilePoint = tuple[int, ...]  # a tile's numbers, in the order of the choices
 
-COUNTED = 2048  # combinations, sound or not, up to which all are looked at; beyond, some are drawn
+COUNTED = 2048  # combinations, sound or not, up to which all are listed; beyond, some are drawn
 TRIES = 2000  # draws before a space counts as exhausted
 
 

@@ -71,7 +71,7 @@ def check_known(
             raise WorkloadError(
                 f"the sensitivity of {found.workload} does not know layer '{layer}' of "
                 f"{work.name}; "
-                "judge all layers, lab.sensitivity(work), or leave sensitivity out."
+                "estimate all layers, lab.sensitivity(work), or leave sensitivity out."
             )
     for name in formats:
         if name != "fp32" and name not in found.formats:
@@ -85,7 +85,7 @@ def check_known(
 
 def survey(
     work: Workload,
-    judge: Callable[[], Sensitivity],
+    estimate: Callable[[], Sensitivity],
     formats: tuple[str, ...],
     seconds: float,
     should_stop: Stop,
@@ -95,7 +95,7 @@ def survey(
     """
     graph = graph_of(work)
     found = planned_layers(work, graph)
-    sensitivity = judge()
+    sensitivity = estimate()
     check_known(work, sensitivity, [planned.layer for planned in found], formats)
     arounds = ("fp32", *(name for name in formats if name in FLOATS and name != "fp32"))
     choices = {
@@ -297,7 +297,7 @@ def _savings(
     pairs: list[LayerPair],
     table: LatencyTable,
 ) -> tuple[Saving, ...]:
-    """Two int8 layers in a row spare the second its conversion; whoever else reads what is between
+    """Two int8 layers in a row spare the second its conversion; other readers of what is between
     has to convert it back.
     """
     index = {planned.layer: number for number, planned in enumerate(found)}

@@ -44,7 +44,7 @@ def latency_table(
     should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
     """The rows of what is wanted by likeness, from the cache or measured now; and what could not be
-    made, in sentences.
+    made, as notes.
 
     One that is stopped has the rows that were measured until then.
     """

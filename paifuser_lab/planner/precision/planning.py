@@ -14,7 +14,7 @@ from ...model.weights import weights_hash
 from ...recipe import Recipe
 from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
-from ...saliency import sensitivity as judged
+from ...saliency import sensitivity as estimate_sensitivity
 from ...workload import Workload, workload_of
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
@@ -44,9 +44,9 @@ def plan_precision(
     `size_bytes`.
 
     With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms`
-    limits too. Without a `sensitivity` the layers are judged first; `seconds` is for that and for
-    timing. `recipe_of(allocation)` is what to apply. One that is stopped once all layers are timed
-    has the points that were found until then.
+    limits too. Without a `sensitivity` the layers' sensitivity is estimated first; `seconds` is for
+    that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once all
+    layers are timed has the points that were found until then.
     """
     work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
@@ -54,10 +54,10 @@ def plan_precision(
     _check_belongs(work, sensitivity)
     share = seconds * JUDGING if sensitivity is None else 0.0
 
-    def judge() -> Sensitivity:
+    def estimate() -> Sensitivity:
         if sensitivity is not None:
             return sensitivity
-        return judged(
+        return estimate_sensitivity(
             work,
             formats=[name for name in names if name != "fp32"],
             methods=(GUIDE,),
@@ -65,7 +65,7 @@ def plan_precision(
             should_stop=should_stop,
         )
 
-    found, known = survey(work, judge, names, TIMING * (seconds - share), should_stop)
+    found, known = survey(work, estimate, names, TIMING * (seconds - share), should_stop)
     order, axis = _goal(limits)
     uniform = uniform_choices(found.problems, names)
     chosen, reason = _chosen(found, uniform, order, limits)
@@ -139,8 +139,8 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
 def _check_belongs(work: Workload, sensitivity: Sensitivity | None) -> None:
     if sensitivity is not None and sensitivity.weights_hash not in (None, weights_hash(work.model)):
         raise WorkloadError(
-            f"the sensitivity of {sensitivity.workload} was judged with other weights than "
-            f"{work.name} has; judge it anew, or leave it out."
+            f"the sensitivity of {sensitivity.workload} was estimated with other weights than "
+            f"{work.name} has; estimate it anew, or leave it out."
         )
 
 

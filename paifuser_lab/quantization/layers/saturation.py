@@ -25,7 +25,7 @@ MOST_STEP, MOST_WEIGHT = 255, 127
 @cache
 def saturates() -> bool:
     """Whether this processor's int8 product of the largest inputs and weights is too small."""
-    with _disable_current_modes():  # whoever counts or records operators is not to see this one
+    with _disable_current_modes():  # modes that count or record operators must not see this
         weights = torch.full((WIDTH, WIDTH), MOST_WEIGHT, dtype=torch.int8)
         quantized = torch.full((WIDTH, WIDTH), MOST_STEP, dtype=torch.uint8)
         packed = torch.ops.onednn.qlinear_prepack(weights, [WIDTH, WIDTH])
