@@ -1,6 +1,6 @@
 // What the kernels stand on: numbers of 16 and of 8 bits, matrix instructions and asynchronous copies, under names that a CPU has too.
 //
-// A GPU takes the inline PTX below; a CPU takes tests/cuda_on_cpu/common_on_cpu.h, which has the same names. No header of
+// A GPU takes the inline PTX below; a CPU takes tests/support/cuda_on_cpu/common_on_cpu.h, which has the same names. No header of
 // NVIDIA's is needed, so that an NVRTC compiles a kernel by itself. Everything here exists from sm_80 on.
 #pragma once
 

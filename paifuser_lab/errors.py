@@ -9,6 +9,7 @@
     │   └── StoppedError       a long step was stopped before its end; what it did is kept, and it
     goes on from there
     ├── MeasureError           something could not be measured
+    │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
     ├── KernelError            a CUDA kernel does not compile, does not load, or was given what it
     cannot mean anything for
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
@@ -55,6 +56,10 @@ class StoppedError(StepError):
 
 class MeasureError(PaifuserError):
     """Something could not be measured."""
+
+
+class DataError(StepError, MeasureError):
+    """A batch of a workload's data cannot be read or used; nothing was changed or measured."""
 
 
 class KernelError(PaifuserError):

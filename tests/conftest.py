@@ -14,7 +14,7 @@ import torch
 from hypothesis import settings
 
 import paifuser_lab as lab
-from paifuser_lab import attention as attending
+from paifuser_lab.attention import evaluate as attention_evaluate
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.session import session
 from tests.support.models import Small, images
@@ -85,7 +85,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What it says when attention is timed: milliseconds before and after."""
     said = {"before": 2.0, "after": 1.0}
     monkeypatch.setattr(
-        attending.judging, "compare_ms", lambda *given: (said["before"], said["after"])
+        attention_evaluate, "compare_ms", lambda *given: (said["before"], said["after"])
     )
     return said
 

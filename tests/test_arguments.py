@@ -12,7 +12,7 @@ from torch import nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, profiler
 from paifuser_lab.errors import MeasureError, PaifuserError, RecipeError, WorkloadError
-from paifuser_lab.machine.threads import threads
+from paifuser_lab.machine.host import threads
 
 NAN = float("nan")
 

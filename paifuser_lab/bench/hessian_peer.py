@@ -113,9 +113,9 @@ def _measured(work: Workload) -> TracedModel:
 
 def _batch_of(work: Workload, seed: int) -> tuple[Any, Any]:
     """The batch that ours was judged on."""
-    from ..saliency.data import batches_of
+    from ..workload.data import sampled_batches
 
-    first = batches_of(work, 1, seed)[0]
+    first = sampled_batches(work, 1, seed)[0]
     return first.inputs.args[0], first.target
 
 

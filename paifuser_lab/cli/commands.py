@@ -9,6 +9,8 @@ import typer
 
 from .terminal import print_table
 
+Json = Annotated[Path | None, typer.Option("--json", help="Write every figure to this file.")]
+
 bench = typer.Typer(help="Measure this project against its peers.", no_args_is_help=True)
 
 
@@ -18,9 +20,7 @@ def bench_kernels(
         list[str] | None,
         typer.Argument(help="Words in names of kernels or cases; all without any."),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     on: Annotated[
         str, typer.Option(help="gpu, or cpu: small shapes in the emulator, nothing timed.")
     ] = "gpu",
@@ -42,9 +42,7 @@ def bench_models(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
     by_hand: Annotated[
         bool,
@@ -62,9 +60,7 @@ def bench_fuse(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models; seven of the zoo where none is named.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.")] = 60.0,
     batch: Annotated[int | None, typer.Option(help="Examples at once.", min=1)] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda.")] = None,
@@ -93,9 +89,7 @@ def bench_precision(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models; six of the zoo where none is named.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model, twice.")] = 30.0,
     peers: Annotated[
         str, typer.Option(help="Which peers, separated by commas.")
@@ -115,9 +109,7 @@ def bench_int4(
         list[int] | None,
         typer.Argument(help="Rows of a call; 1, 8, 32 and 64 where none is named."),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each number of rows.")] = 30.0,
     width: Annotated[int, typer.Option(help="Numbers a token.", min=1)] = 768,
     inner: Annotated[
@@ -153,9 +145,7 @@ def bench_profile(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models; the full-size zoo where none is named.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     flops: Annotated[
         bool, typer.Option("--flops", help="Only count FLOPs, ours and torch's; nothing is timed.")
     ] = False,
@@ -172,9 +162,7 @@ def bench_prune(
     names: Annotated[
         list[str] | None, typer.Argument(help="Words in names of architectures; all without any.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     peer: Annotated[
         str | None,
         typer.Option(help="torch-pruning: what that package makes of each, beside ours."),
@@ -216,9 +204,7 @@ def bench_sensitivity(
         list[str] | None,
         typer.Argument(help="Trained models; those of the zoo where none is named."),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     peer: Annotated[
         str | None,
         typer.Option(
@@ -240,9 +226,7 @@ def bench_sensitivity(
 @bench.command("compress")
 def bench_compress(
     model: Annotated[str, typer.Argument(help="A trained model.")] = "resnet18-hard-digits",
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     goals: Annotated[
         str, typer.Option(help="Shares of the parameters that are to be left, separated by commas.")
     ] = "0.18,0.1,0.05",
@@ -268,9 +252,7 @@ def bench_widgets(
         list[int] | None,
         typer.Argument(help="Sizes of the panel; 300 and 2000 where none is named."),
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     clicks: Annotated[
         int, typer.Option(help="How often a row is clicked, and selected from Python.", min=2)
     ] = 30,
@@ -290,9 +272,7 @@ def bench_experiment(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models; the experiment's own where none is named.")
     ] = None,
-    json: Annotated[
-        Path | None, typer.Option("--json", help="Write every figure to this file.")
-    ] = None,
+    json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
     """Measure what one sentence of the README says."""

@@ -79,15 +79,13 @@ def culprits(
     is left alone. Nothing is trained for it: where a recipe trains layers while they are rounded,
     they are judged as they are when they are rounded plainly.
     """
-    work = copy.copy(variant.work)
-    work.variants = OrderedDict(
-        variant.work.variants
-    )  # what is tried here does not push out what undo needs
+    work = _trial(variant.work)
     suspects = [
         name for name, layer in variant.module.named_modules() if isinstance(layer, QuantizedLayer)
     ]
     found: list[str] = []
     recipe = _untrained(variant.recipe)
+    apply(work, _before_rounding(recipe))  # where it is kept no more: once for all trials
     error = _error_without(work, recipe, []) if _is_trained(variant.recipe) else _error_of(variant)
     while suspects and len(found) < MOST_CULPRITS:
         part: Sequence[str] = suspects
@@ -117,6 +115,11 @@ def _untrained(recipe: Recipe) -> Recipe:
     return recipe.of([_plain(step) if step.kind == "qat" else step for step in recipe])
 
 
+def _before_rounding(recipe: Recipe) -> Recipe:
+    kinds = [step.kind for step in recipe]
+    return recipe[: kinds.index("precision") if "precision" in kinds else 0]
+
+
 def _plain(step: Step) -> dict[str, Any]:
     meant = {
         NAMES_BESIDE_QAT[name]: value
@@ -130,8 +133,18 @@ def _error_of(variant: Variant) -> float:
     return (variant.reports[-1].relative_error or 0.0) if variant.reports else 0.0
 
 
+def _trial(work: Workload) -> Workload:
+    """The workload with a cache of its own that begins with what is kept: what is tried pushes
+    nothing out that undo needs, and its models go with it.
+    """
+    own = copy.copy(work)
+    own.variants = OrderedDict(work.variants)
+    return own
+
+
 def _error_without(work: Workload, recipe: Recipe, layers: Sequence[str]) -> float:
     """The output error of the recipe with these layers left in fp32."""
+    work = _trial(work)
     left = {"layers": dict.fromkeys(layers, "fp32")}
     steps = [
         step.joined(type(step).model_validate(left))

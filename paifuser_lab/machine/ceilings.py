@@ -1,9 +1,7 @@
-"""What this machine reaches at best: square products and large copies, timed on the CPU and on CUDA
-devices.
+"""Peak rates of this machine: square products and large copies, timed on the CPU and on CUDA.
 
-Every rate is checked for neighbours: how far its repetitions lie apart, whether its threads had
-their cores, what other processes used meanwhile, and whether more threads reach as many times more
-as they should. Stands on torch and psutil.
+Every rate comes with warnings where it was measured while other processes used the cores, see
+`contention`. Stands on torch.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..errors import MeasureError
-from ..records import Accelerator, Ceiling, Hardware, counted
-from ..records.hardware import RATES
-from .host import CoreUse, core_use, others_share
-from .threads import threads
+from ..records import Accelerator, Ceiling, Hardware
+from .contention import Timing, others_warnings, timing_warnings
+from .host import core_use, threads
 
 ENOUGH_S = 0.1  # a figure is the best of repetitions that take this long together
 # a product that takes this long is large enough; less, and a neighbour's time slice ends the growth
@@ -29,33 +26,9 @@ LONG_S = 0.015
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 MEBIBYTE = 1 << 20
 
-# Beyond these limits a rate was measured beside a neighbour, and is marked so.
-ENOUGH_TO_JUDGE_S = 0.03  # in less, the ticks in which the system counts CPU time are all there is
-MOST_SPREAD = 1.25  # the middle repetition over the fastest
-LEAST_CORES = 0.8  # CPU time over wall time, for each thread
-MOST_OTHERS = 0.15  # of the cores' time
-LEAST_GAIN, MOST_GAIN = 0.4, 1.3  # of a further thread; all-core clock rates cost at most half
-LEAST_COPY = 0.9  # one thread alone may fill the memory's bandwidth
-IN_PART = (
-    "bf16_gflops",
-    "fp16_gflops",
-    "int8_gops",
-)  # torch computes some of them with one thread, whatever it is given
-ONE_THREAD = 0.05
 
 Clock = Callable[[Callable[[], object]], float]  # runs something once, gives the seconds it took
 Build = Callable[[int, torch.device], Callable[[], object]]  # prepares a square product of a size
-
-
-class Timing(NamedTuple):
-    """Some repetitions of one run, in seconds: the fastest, the middle one, all together, and the
-    process' CPU time.
-    """
-
-    fastest_s: float
-    middle_s: float
-    wall_s: float
-    cpu_s: float
 
 
 class Rate(NamedTuple):
@@ -63,78 +36,6 @@ class Rate(NamedTuple):
 
     value: float
     timing: Timing
-
-
-def with_ratio_warnings(ceilings: tuple[Ceiling, ...]) -> tuple[Ceiling, ...]:
-    """The ceilings, the first of which is one thread's, with a warning where more threads give too
-    little or too much.
-    """
-    one, *more = ceilings
-    judged: list[Ceiling] = []
-    on_one: list[str] = []
-    for many in more:
-        low, high = _ratio_warnings(one, many)
-        judged.append(many.model_copy(update={"warnings": (*many.warnings, *low)}))
-        on_one += high
-    return one.model_copy(update={"warnings": (*one.warnings, *on_one)}), *judged
-
-
-def _ratio_warnings(one: Ceiling, many: Ceiling) -> tuple[list[str], list[str]]:
-    """What is wrong with the rates of more threads, too low beside one thread's, and with one
-    thread's, too low beside them.
-    """
-    times = many.threads / one.threads
-    low, high = [], []
-    for name in RATES:
-        alone, together = getattr(one, name), getattr(many, name)
-        if (
-            not alone
-            or not together
-            or (name in IN_PART and abs(together / alone - 1) < ONE_THREAD)
-        ):
-            continue
-        ratio = together / alone
-        least = LEAST_COPY if name == "bandwidth_gbs" else 1 + LEAST_GAIN * (times - 1)
-        if ratio < least:
-            low.append(_ratio_text(name, many, one, ratio))
-        elif ratio > MOST_GAIN * times:
-            high.append(_ratio_text(name, many, one, ratio))
-    return low, high
-
-
-def _ratio_text(name: str, many: Ceiling, one: Ceiling, ratio: float) -> str:
-    alone = counted(one.threads, "thread")
-    return f"{_format(name)}: {many.threads} threads reach {ratio:.2f} times what {alone} reaches"
-
-
-def _format(name: str) -> str:
-    return name.partition("_")[0]
-
-
-def _timing_warnings(name: str, timing: Timing, count: int | None) -> list[str]:
-    """What the repetitions tell of a neighbour; `count` threads should have had a core each, None
-    where no core computes.
-    """
-    if timing.wall_s < ENOUGH_TO_JUDGE_S:
-        return []
-    found, spread = [], timing.middle_s / timing.fastest_s
-    if spread > MOST_SPREAD:
-        found.append(f"{_format(name)}: the middle repetition took {spread:.2f} times the fastest")
-    used = timing.cpu_s / timing.wall_s
-    is_serial = name in IN_PART and abs(used - 1) < ONE_THREAD
-    if count is not None and used < LEAST_CORES * count and not is_serial:
-        found.append(f"{_format(name)}: {counted(count, 'thread')} had {used:.2f} cores")
-    return found
-
-
-def _others_warnings(before: CoreUse, after: CoreUse) -> list[str]:
-    share = others_share(before, after)
-    is_long_enough = after.wall_s - before.wall_s >= ENOUGH_TO_JUDGE_S
-    return (
-        [f"other processes had {share:.0%} of the cores"]
-        if is_long_enough and share > MOST_OTHERS
-        else []
-    )
 
 
 def cpu_ceiling(count: int, facts: Hardware) -> Ceiling:
@@ -149,7 +50,7 @@ def cpu_ceiling(count: int, facts: Hardware) -> Ceiling:
     with threads(count):
         before = core_use()
         ceiling = _ceiling(torch.device("cpu"), _wall_clock, count=count, copy_bytes=copy_bytes)
-        others = _others_warnings(before, core_use())
+        others = others_warnings(before, core_use())
     return ceiling.model_copy(update={"warnings": (*others, *ceiling.warnings)})
 
 
@@ -170,7 +71,7 @@ def _ceiling(device: torch.device, clock: Clock, *, count: int, copy_bytes: int)
     known = {name: rate for name, rate in rates.items() if rate is not None}
     cores = count if device.type == "cpu" else None
     warnings = [
-        text for name, rate in known.items() for text in _timing_warnings(name, rate.timing, cores)
+        text for name, rate in known.items() for text in timing_warnings(name, rate.timing, cores)
     ]
     values = {name: rate.value for name, rate in known.items()}
     return Ceiling.model_validate({"threads": count, **values, "warnings": warnings})
@@ -239,11 +140,12 @@ def _product(dtype: torch.dtype) -> Build:
     """
 
     def build(size: int, device: torch.device) -> Callable[[], object]:
-        chance = torch.Generator(device).manual_seed(
-            0
-        )  # its own: the user's random numbers stay as they were
+        # A generator of its own: the state of the global one stays as it was.
+        generator = torch.Generator(device).manual_seed(0)
         left, right = (
-            torch.randn(size, size, generator=chance, device=device, dtype=torch.float32).to(dtype)
+            torch.randn(size, size, generator=generator, device=device, dtype=torch.float32).to(
+                dtype
+            )
             for _ in range(2)
         )
         return lambda: torch.nn.functional.linear(left, right)
@@ -255,9 +157,9 @@ def _int8_product(size: int, device: torch.device) -> Callable[[], object]:
     """oneDNN's int8 where there is one (on AVX2 sixty times torch._int_mm, which is a plain loop
     there), else torch._int_mm.
     """
-    chance = torch.Generator(device).manual_seed(0)
+    generator = torch.Generator(device).manual_seed(0)
     left, right = (
-        torch.randint(0, 9, (size, size), generator=chance, device=device, dtype=torch.int8)
+        torch.randint(0, 9, (size, size), generator=generator, device=device, dtype=torch.int8)
         for _ in range(2)
     )
     if device.type == "cpu":

@@ -14,10 +14,10 @@ from .._files import cache_folder
 from ..errors import FileError
 from ..records import Accelerator, Ceiling, Hardware
 from ..records.hardware import RATES
-from .ceilings import cpu_ceiling, cuda_accelerators, cuda_names, with_ratio_warnings
+from .ceilings import cpu_ceiling, cuda_accelerators, cuda_names
+from .contention import with_ratio_warnings
 from .datasheets import find_device
-from .host import host_facts
-from .threads import thread_choices, threads
+from .host import host_facts, thread_choices, threads
 
 __all__ = ["hardware", "keep_faster", "thread_choices", "threads"]
 

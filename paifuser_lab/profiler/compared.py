@@ -1,4 +1,4 @@
-"""What a variant did to a layer, and why it did not do more: sentences from two profiles."""
+"""How a layer changed between the baseline's profile and a variant's, and why it is not faster."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ FORMATS = {
 
 
 def compared_reasons(profile: Profile, row: LayerProfile, against: Profile) -> list[Reason]:
-    """What changed since the baseline, and what kept the layer from getting faster."""
+    """What changed from the baseline, and what kept the layer from getting faster."""
     if row.layer not in against:
         return [Reason(topic="change", sentence="It was not there before.")]
     before = against[row.layer]
-    told = [Reason(topic="change", sentence=_change(before, row))]
+    reasons = [Reason(topic="change", sentence=_change(before, row))]
     if row.total_ms >= before.total_ms * (1 - NOISE):
-        told += [
-            Reason(topic="not faster", sentence=sentence)
-            for sentence in _why_not(profile, row, against, before)
+        reasons += [
+            Reason(topic="not faster", sentence=text)
+            for text in _why_not(profile, row, against, before)
         ]
-    return told
+    return reasons
 
 
 def _change(before: LayerProfile, row: LayerProfile) -> str:
@@ -54,32 +54,30 @@ def _why_not(
     profile: Profile, row: LayerProfile, against: Profile, before: LayerProfile
 ) -> list[str]:
     """Facts that keep a changed layer from getting faster."""
-    found = []
+    facts = []
     if row.dtype != before.dtype and row.dtype in FORMATS and before.dtype in FORMATS:
         now = getattr(profile.ceiling, FORMATS[row.dtype]) or 0.0
         then = getattr(against.ceiling, FORMATS[before.dtype]) or 0.0
-        found.append(
+        facts.append(
             f"This machine computes {now:.3g} GFLOP/s in {row.dtype} and {then:.3g} in "
             f"{before.dtype}."
         )
     copies, copied = _copies_ms(row), _copies_ms(before)
     if copies > copied + NOISE * row.total_ms:
-        found.append(
-            f"{copies - copied:.3g} ms more than before go into copies: conversions of number "
-            "format or layout around it."
+        facts.append(
+            f"{copies - copied:.3g} ms more than before go into copies: conversions of dtype or "
+            "layout around it."
         )
     if row.verdict == "overhead":
-        found.append(
-            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are the cost of calling, which "
-            "the change did not touch."
+        facts.append(
+            f"{row.overhead_ms:.3g} of its own {row.self_ms:.3g} ms are overhead, which the change "
+            "did not touch."
         )
     elif row.moved_bytes >= before.moved_bytes and row.verdict == "memory":
-        found.append("It is bound by memory, and moves as many bytes as before.")
+        facts.append("It is bound by memory, and moves as many bytes as before.")
     if row.flops >= before.flops and row.verdict == "compute" and row.dtype == before.dtype:
-        found.append(
-            "It is bound by computing, and computes as much as before in the same number format."
-        )
-    return found
+        facts.append("It is bound by computing, and computes as much as before in the same dtype.")
+    return facts
 
 
 def _copies_ms(row: LayerProfile) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor, backends
 from ..machine import keep_faster
 from ..quantization import Int8Layer, QuantizedLayer
 from ..records import LayerProfile, Profile
-from .observation import Sight
+from .observation import Observation
 from .rows import profile_of
 
 RATES = {
@@ -24,26 +24,26 @@ LEAST_MS = 0.2  # of a layer; below it the clock's own cost decides
 FEWEST_RUNS = 5
 
 
-def finished(sight: Sight) -> Profile:
+def finished(observation: Observation) -> Profile:
     """The profile of what was seen, under ceilings that none of its layers beats."""
-    profile = profile_of(sight)
-    rates = rates_beyond(sight, profile)
+    profile = profile_of(observation)
+    rates = rates_beyond(observation, profile)
     if not rates:
         return profile
-    keep_faster(sight.machine, sight.threads, rates)
-    sight.machine = sight.machine.raised(sight.threads, rates)
-    return profile_of(sight)
+    keep_faster(observation.machine, observation.threads, rates)
+    observation.machine = observation.machine.raised(observation.threads, rates)
+    return profile_of(observation)
 
 
-def rates_beyond(sight: Sight, profile: Profile) -> dict[str, float]:
+def rates_beyond(observation: Observation, profile: Profile) -> dict[str, float]:
     """The highest rate in each format that layers reached on the CPU, where it beats the ceiling of
     so many threads.
     """
-    ceiling = sight.ceiling
+    ceiling = observation.ceiling
     if (
         profile.device != "cpu"
-        or ceiling.threads != sight.threads
-        or len(sight.plain_ms) < FEWEST_RUNS
+        or ceiling.threads != observation.threads
+        or len(observation.plain_ms) < FEWEST_RUNS
     ):
         return {}
     best: dict[str, float] = {}
@@ -54,17 +54,17 @@ def rates_beyond(sight: Sight, profile: Profile) -> dict[str, float]:
             known
             and row.gflops
             and CLEARLY * known < row.gflops <= MOST * known
-            and _is_comparable(sight, row)
+            and _is_comparable(observation, row)
         ):
             best[name] = max(best.get(name, 0.0), row.gflops)
     return best
 
 
-def _is_comparable(sight: Sight, row: LayerProfile) -> bool:
+def _is_comparable(observation: Observation, row: LayerProfile) -> bool:
     """Whether the layer multiplies in the very format that its row names, and long enough to be
     timed.
     """
-    module = sight.work.model.get_submodule(row.layer)
+    module = observation.work.model.get_submodule(row.layer)
     if row.self_ms < LEAST_MS or not row.macs:
         return False
     if isinstance(module, QuantizedLayer):

@@ -29,7 +29,7 @@ from ..workload import Derived, Workload, running, workload_of
 from .alternatives import try_alternatives
 from .clock import watch_run
 from .faster import finished
-from .observation import Sight
+from .observation import Observation
 from .operators import watch_operators
 from .recording import backward_by_layer, bytes_held, kernels_by_layer, record_run
 
@@ -95,22 +95,22 @@ def profile_in_turn(
     ):
         try:
             _time_in_turn(whole, runs, seconds, shown, should_stop)
-            for sight in whole:
-                _look_closer(sight, shown, backward=backward)
+            for observation in whole:
+                _look_closer(observation, shown, backward=backward)
         except KeyboardInterrupt:
             if not whole or not all(one.runs and one.plain_ms for one in whole):
                 raise
-            for sight in whole:
-                sight.is_interrupted = True
+            for observation in whole:
+                observation.is_interrupted = True
     return [finished(one) for one in sights]
 
 
-def _devices(sights: list[Sight]) -> list[torch.device]:
+def _devices(sights: list[Observation]) -> list[torch.device]:
     """The devices whose random numbers are to be as they were."""
     return list({one.work.device for one in sights if one.work.device.type == "cuda"})
 
 
-def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
+def _first_look(subject: Workload | Derived, threads: int | None) -> Observation:
     """Whether it runs at all, with how many threads it is fastest, and which operators its layers
     run.
     """
@@ -120,26 +120,28 @@ def _first_look(subject: Workload | Derived, threads: int | None) -> Sight:
         work.output()
     except ForwardError as failure:
         return _broken(work, threads or own or thread_choices()[-1], machine, failure)
-    sight = Sight(work, threads or own or _faster_threads(work), machine)
-    with running(work.model), with_threads(sight.threads):
-        once_ms = timed_ms(sight.fresh_call(), work.device)
-        sight.operators = watch_operators(
-            work.model, sight.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS
+    observation = Observation(work, threads or own or _faster_threads(work), machine)
+    with running(work.model), with_threads(observation.threads):
+        once_ms = timed_ms(observation.fresh_call(), work.device)
+        observation.operators = watch_operators(
+            work.model, observation.fresh_call, runs=1 if once_ms > SLOW_MS else OPERATOR_RUNS
         )
-    return sight
+    return observation
 
 
-def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Sight:
+def _broken(work: Workload, count: int, machine: Hardware, failure: ForwardError) -> Observation:
     """What can be seen of a model that fails: everything up to the layer where it does."""
-    sight = Sight(work, count, machine, failure=failure)
+    observation = Observation(work, count, machine, failure=failure)
     with running(work.model), with_threads(count):
         with suppress(Exception):  # it fails as it did before, and the profile tells how
-            watch_operators(work.model, sight.fresh_call, runs=1, found=sight.operators)
+            watch_operators(work.model, observation.fresh_call, runs=1, found=observation.operators)
         with suppress(Exception):
-            sight.runs.append(
-                watch_run(work.model, sight.fresh_call(), work.device, partial=sight.runs)
+            observation.runs.append(
+                watch_run(
+                    work.model, observation.fresh_call(), work.device, partial=observation.runs
+                )
             )
-    return sight
+    return observation
 
 
 def _faster_threads(work: Workload) -> int:
@@ -163,7 +165,7 @@ def _faster_threads(work: Workload) -> int:
 
 
 def _time_in_turn(
-    sights: list[Sight],
+    sights: list[Observation],
     runs: int,
     seconds: float,
     shown: Progress,
@@ -171,66 +173,68 @@ def _time_in_turn(
 ) -> None:
     """Each untouched and watched, round after round in shuffled order."""
     shuffle = random.Random(0).shuffle
-    turns = [(sight, is_watched) for sight in sights for is_watched in (False, True)]
+    turns = [(observation, is_watched) for observation in sights for is_watched in (False, True)]
     began = time.perf_counter()
     with ExitStack() as stack:
-        for sight in sights:
-            stack.enter_context(running(sight.work.model))
+        for observation in sights:
+            stack.enter_context(running(observation.work.model))
         for done in range(runs):
             late = done >= FEWEST_RUNS and time.perf_counter() - began > seconds
             if late or (should_stop is not None and done and should_stop()):
                 return
             shuffle(turns)
-            for sight, is_watched in turns:
-                _take_turn(sight, is_watched=is_watched)
-            shown.advance(doing=", ".join(sight.work.name for sight in sights))
+            for observation, is_watched in turns:
+                _take_turn(observation, is_watched=is_watched)
+            shown.advance(doing=", ".join(observation.work.name for observation in sights))
 
 
-def _take_turn(sight: Sight, *, is_watched: bool) -> None:
-    model, device = sight.work.model, sight.work.device
-    with with_threads(sight.threads):
+def _take_turn(observation: Observation, *, is_watched: bool) -> None:
+    model, device = observation.work.model, observation.work.device
+    with with_threads(observation.threads):
         if not is_watched:
-            sight.plain_ms.append(timed_ms(sight.fresh_call(), device))
+            observation.plain_ms.append(timed_ms(observation.fresh_call(), device))
             return
-        call = sight.fresh_call()
-        taken = timed_ms(lambda: sight.runs.append(watch_run(model, call, device)), device)
-        sight.watched_ms.append(taken)
+        call = observation.fresh_call()
+        taken = timed_ms(lambda: observation.runs.append(watch_run(model, call, device)), device)
+        observation.watched_ms.append(taken)
 
 
-def _look_closer(sight: Sight, shown: Progress, *, backward: bool) -> None:
+def _look_closer(observation: Observation, shown: Progress, *, backward: bool) -> None:
     """Memory, kernels, what a step would change and, on request, gradients."""
-    work = sight.work
-    with running(work.model), with_threads(sight.threads):
-        events = record_run(work.model, sight.fresh_call(), work.device, memory=True)
-        sight.held, sight.kernels = bytes_held(events), kernels_by_layer(events)
+    work = observation.work
+    with running(work.model), with_threads(observation.threads):
+        events = record_run(work.model, observation.fresh_call(), work.device, memory=True)
+        observation.held, observation.kernels = bytes_held(events), kernels_by_layer(events)
         shown.advance(doing="memory")
-        sight.alternatives = try_alternatives(
-            work.model, sight.operators, sight.runs[-1].own_ms, sight.machine
+        observation.alternatives = try_alternatives(
+            work.model, observation.operators, observation.runs[-1].own_ms, observation.machine
         )
         shown.advance(doing="alternatives")
         if backward:
-            _look_back(sight)
+            _look_back(observation)
         shown.advance(doing="gradients")
 
 
-def _look_back(sight: Sight) -> None:
+def _look_back(observation: Observation) -> None:
     """A few training steps; the first is not watched: what is compiled is compiled anew for
     training there.
     """
-    model = sight.work.model
+    model = observation.work.model
     modes = [(module, module.training) for module in model.modules()]
     model.train()
     try:
-        _training_step(sight)()
+        _training_step(observation)()
         for _ in range(BACKWARD_RUNS):
-            sight.backward.append(
-                backward_by_layer(record_run(model, _training_step(sight), sight.work.device))
+            observation.backward.append(
+                backward_by_layer(
+                    record_run(model, _training_step(observation), observation.work.device)
+                )
             )
     except MeasureError:
         raise
     except Exception as error:
         raise MeasureError(
-            f"{sight.work.name} runs, but not a training step of it "
+            f"{observation.work.name} runs, but not a training step of it "
             f"({first_line(error).rstrip('.')}); profile it without backward=True."
         ) from error
     finally:
@@ -238,10 +242,10 @@ def _look_back(sight: Sight) -> None:
             module.training = flag
 
 
-def _training_step(sight: Sight) -> Callable[[], None]:
+def _training_step(observation: Observation) -> Callable[[], None]:
     """The gradients of a loss that is the mean square of the answer; none of them is kept."""
-    weights = [weight for weight in sight.work.model.parameters() if weight.requires_grad]
-    call = sight.fresh_call()
+    weights = [weight for weight in observation.work.model.parameters() if weight.requires_grad]
+    call = observation.fresh_call()
 
     def step() -> None:
         with torch.enable_grad():

@@ -14,7 +14,7 @@ from .operators import Operators
 
 
 @dataclass
-class Sight:
+class Observation:
     """All that was seen of one workload."""
 
     work: Workload

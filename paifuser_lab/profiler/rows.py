@@ -15,53 +15,48 @@ from torch import Tensor, nn
 
 from ..model.weights import parameter_count
 from ..quantization import Int8Layer
-from ..records import Ceiling, Kernel, LayerProfile, OperatorProfile, Profile
+from ..records import Kernel, LayerProfile, OperatorProfile, Profile
 from .clock import call_costs_ms, operator_cost_ms
 from .cost import Cost
-from .observation import Sight
+from .limits import least_inside, limits_of, vector_width
+from .observation import Observation
 
-VECTOR_WIDTHS = {"avx512f": 16, "avx2": 8, "neon": 4}  # fp32 numbers in one register
 MOST_TIMES_IDLE = 3.0
-# of a layer: its operators were timed in other runs, and a difference smaller than this is no
-# overhead
-NOISE = 0.3
-# 16-bit numbers: https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional
-CHANNELS_OF_A_TENSOR_CORE = 8
 
 
-def profile_of(sight: Sight) -> Profile:
+def profile_of(observation: Observation) -> Profile:
     """The profile of what was seen."""
     call_ms, _ = call_costs_ms()
-    watching_ms = _watching_ms(sight)
-    own = _own_ms(sight, watching_ms)
-    home = _homes(sight, own)
-    layers = tuple(_rows(sight, own, home))
-    plain = sight.plain_ms or [sum(float(numpy.median(one)) for one in own.values())]
+    watching_ms = _watching_ms(observation)
+    own = _own_ms(observation, watching_ms)
+    home = _homes(observation, own)
+    layers = tuple(_rows(observation, own, home))
+    plain = observation.plain_ms or [sum(float(numpy.median(one)) for one in own.values())]
     low, high = numpy.percentile(plain, [25, 75])
-    pairs = zip(sight.watched_ms, sight.plain_ms, strict=False)
+    pairs = zip(observation.watched_ms, observation.plain_ms, strict=False)
     return Profile(
-        workload=sight.work.name,
-        machine=sight.machine.label,
-        device=str(sight.work.device),
-        applied=sight.work.applied,
-        threads=sight.threads,
-        ceiling=sight.ceiling,
-        vector_width=_vector_width(sight),
+        workload=observation.work.name,
+        machine=observation.machine.label,
+        device=str(observation.work.device),
+        applied=observation.work.applied,
+        threads=observation.threads,
+        ceiling=observation.ceiling,
+        vector_width=vector_width(observation),
         latency_ms=median(plain),
         latency_spread_ms=(float(low), float(high)),
-        rounds_ms=tuple(sight.plain_ms),
+        rounds_ms=tuple(observation.plain_ms),
         slowdown_while_profiling=median([watched / alone - 1 for watched, alone in pairs] or [0.0]),
         watching_us=watching_ms * 1e3,
         call_us=call_ms * 1e3,
         operator_us=operator_cost_ms() * 1e3,
         layers=layers,
-        is_interrupted=sight.is_interrupted,
-        failure=str(sight.failure) if sight.failure else None,
-        failed_layer=sight.failure.layer if sight.failure else None,
+        is_interrupted=observation.is_interrupted,
+        failure=str(observation.failure) if observation.failure else None,
+        failed_layer=observation.failure.layer if observation.failure else None,
     )
 
 
-def _watching_ms(sight: Sight) -> float:
+def _watching_ms(observation: Observation) -> float:
     """What watching one call costs in this very model, where caches are colder than in a model that
     does nothing.
 
@@ -69,24 +64,27 @@ def _watching_ms(sight: Sight) -> float:
     that is an error of the rows, and is to be seen.
     """
     _, idle_ms = call_costs_ms()
-    if not sight.plain_ms or sight.work.device.type != "cpu":
+    if not observation.plain_ms or observation.work.device.type != "cpu":
         return idle_ms
-    excess = [run.total_ms - alone for run, alone in zip(sight.runs, sight.plain_ms, strict=False)]
-    calls = max(1, sum(sight.runs[0].calls.values()))
+    excess = [
+        run.total_ms - alone
+        for run, alone in zip(observation.runs, observation.plain_ms, strict=False)
+    ]
+    calls = max(1, sum(observation.runs[0].calls.values()))
     return min(max(median(excess) / calls, 0.0), MOST_TIMES_IDLE * idle_ms)
 
 
-def _own_ms(sight: Sight, watching_ms: float) -> dict[str, list[float]]:
+def _own_ms(observation: Observation, watching_ms: float) -> dict[str, list[float]]:
     """Each layer's own time in each run; on a device the clock runs there, and watching costs it
     nothing.
     """
-    taken_out = watching_ms if sight.work.device.type == "cpu" else 0.0
-    corrected = [run.corrected(taken_out) for run in sight.runs]
+    taken_out = watching_ms if observation.work.device.type == "cpu" else 0.0
+    corrected = [run.corrected(taken_out) for run in observation.runs]
     names = dict.fromkeys(layer for run in [{"": 0.0}, *corrected] for layer in run)
     return {layer: [run.get(layer, 0.0) for run in corrected] or [0.0] for layer in names}
 
 
-def _homes(sight: Sight, own: dict[str, list[float]]) -> dict[str, str]:
+def _homes(observation: Observation, own: dict[str, list[float]]) -> dict[str, str]:
     """The row of each layer: its own, or that of the compiled part around it, into which no clock
     can see.
     """
@@ -95,16 +93,18 @@ def _homes(sight: Sight, own: dict[str, list[float]]) -> dict[str, str]:
     def home(layer: str) -> str:
         return layer if layer in own or not layer else home(layer.rpartition(".")[0])
 
-    return {layer: home(layer) for layer in (*own, *sight.operators.entered)}
+    return {layer: home(layer) for layer in (*own, *observation.operators.entered)}
 
 
 def _rows(
-    sight: Sight, own: dict[str, list[float]], home: dict[str, str]
+    observation: Observation, own: dict[str, list[float]], home: dict[str, str]
 ) -> Iterable[LayerProfile]:
-    names = _in_order(sight, own)
-    selves = _selves(sight, names, own, home)
-    weights = {name: count for name, count in _weights_by_layer(sight.work.model).items() if count}
-    backward = _backward(sight, home)
+    names = _in_order(observation, own)
+    selves = _selves(observation, names, own, home)
+    weights = {
+        name: count for name, count in _weights_by_layer(observation.work.model).items() if count
+    }
+    backward = _backward(observation, home)
     runs = _rolled_up({name: numpy.array(times) for name, times in own.items()})
     total = {
         key: _rolled_up({name: one[key] for name, one in selves.items()})
@@ -129,11 +129,11 @@ def _rows(
         )
 
 
-def _in_order(sight: Sight, own: dict[str, list[float]]) -> list[str]:
+def _in_order(observation: Observation, own: dict[str, list[float]]) -> list[str]:
     """The layers as they first ran, each after the containers around it, whether or not those ran
     themselves.
     """
-    entered = [layer for layer in sight.operators.entered if layer in own]
+    entered = [layer for layer in observation.operators.entered if layer in own]
     names: dict[str, None] = {"": None}
     for layer in (*entered, *own):
         parts = layer.split(".")
@@ -154,15 +154,15 @@ def _by_first(names: list[str]) -> Any:
 
 
 def _selves(
-    sight: Sight, names: list[str], own: dict[str, list[float]], home: dict[str, str]
+    observation: Observation, names: list[str], own: dict[str, list[float]], home: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
     """What each layer is and did itself."""
-    operators, inside = _operators(sight, home), _least_inside(sight, home)
-    modules = dict(sight.work.model.named_modules(remove_duplicate=False))
-    seen = sight.operators
+    operators, inside = _operators(observation, home), least_inside(observation, home)
+    modules = dict(observation.work.model.named_modules(remove_duplicate=False))
+    seen = observation.operators
     calls = (
-        {layer: max(run.calls.get(layer, 0) for run in sight.runs) for layer in own}
-        if sight.runs
+        {layer: max(run.calls.get(layer, 0) for run in observation.runs) for layer in own}
+        if observation.runs
         else {}
     )
     found: dict[str, dict[str, Any]] = {}
@@ -185,72 +185,25 @@ def _selves(
             "dtype": "int8" if isinstance(modules[name], Int8Layer) else seen.dtypes.get(name, ""),
             "weight_shape": _weight_shape(modules[name]),
             "is_channels_last": name in seen.channels_last,
-            "peak_bytes": sight.held.get(name),
+            "peak_bytes": observation.held.get(name),
             "reads_from": _reads_from(name, seen.reads_from, home),
             "kernels": tuple(
                 Kernel(name=key, calls=count, ms=ms)
-                for key, (count, ms) in sight.kernels.get(name, {}).items()
+                for key, (count, ms) in observation.kernels.get(name, {}).items()
             ),
-            "alternatives": sight.alternatives.get(name, ()),
+            "alternatives": observation.alternatives.get(name, ()),
             "bytes": counts["read_bytes"] + counts["written_bytes"],
             **counts,
         }
-        found[name] = row | _bounds(sight, row, ran, min(times) - inside.get(name, 0.0))
+        found[name] = row | limits_of(observation, row, ran, min(times) - inside.get(name, 0.0))
     return found
 
 
-def _bounds(
-    sight: Sight, row: dict[str, Any], ran: tuple[OperatorProfile, ...], outside_ms: float
-) -> dict[str, Any]:
-    """How long the layer would take at each limit of this machine, its operators, and the limit
-    that binds it.
-    """
-    call_ms, _ = call_costs_ms()
-    computing = row["flops"] / _rate(sight.ceiling, row["dtype"]) / 1e6
-    moving = row["bytes"] / sight.ceiling.bandwidth_gbs / 1e6
-    calling = sum(one.calls for one in ran) * operator_cost_ms() + row["calls"] * call_ms
-    overhead = min(
-        row["self_ms"], max(calling, outside_ms if outside_ms > NOISE * row["self_ms"] else 0.0)
-    )
-    limits = {"compute": computing, "memory": moving, "overhead": overhead}
-    matters = row["self_ms"] > 0 and (ran or row["calls"])
-    return {
-        "operators": _scaled(ran, row["self_ms"]),
-        "overhead_ms": overhead,
-        "roof_ms": max(computing, moving),
-        "verdict": max(limits, key=lambda one: limits[one]) if matters else None,
-    }
-
-
-def _least_inside(sight: Sight, home: dict[str, str]) -> dict[str, float]:
-    """What each layer's operators took in their best run, so that a busy moment is nobody's
-    overhead.
-    """
-    runs: list[dict[str, float]] = []
-    for seen in sight.operators.runs_ms:
-        spent: dict[str, float] = defaultdict(float)
-        for (layer, _), ms in seen.items():
-            spent[home.get(layer, "")] += ms
-        runs.append(spent)
-    return {
-        layer: min(run.get(layer, 0.0) for run in runs)
-        for layer in {layer for run in runs for layer in run}
-    }
-
-
-def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorProfile, ...]:
-    """Operators were timed in other runs than their layer; together they never take longer than
-    it.
-    """
-    together = sum(one.ms for one in ran)
-    if together <= self_ms:
-        return ran
-    return tuple(one.model_copy(update={"ms": one.ms * self_ms / together}) for one in ran)
-
-
-def _operators(sight: Sight, home: dict[str, str]) -> dict[str, tuple[OperatorProfile, ...]]:
+def _operators(
+    observation: Observation, home: dict[str, str]
+) -> dict[str, tuple[OperatorProfile, ...]]:
     """Each row's own operators; those of layers inside a compiled part are that part's."""
-    seen = sight.operators
+    seen = observation.operators
     found: dict[str, dict[str, OperatorProfile]] = defaultdict(dict)
     for (layer, name), calls in seen.calls.items():
         ms = median([run.get((layer, name), 0.0) for run in seen.runs_ms] or [0.0])
@@ -280,13 +233,13 @@ def _reads_from(
     )
 
 
-def _backward(sight: Sight, home: dict[str, str]) -> dict[str, float] | None:
+def _backward(observation: Observation, home: dict[str, str]) -> dict[str, float] | None:
     """Median time of each row's gradients; None where none were asked for."""
-    if not sight.backward:
+    if not observation.backward:
         return None
     found: dict[str, float] = defaultdict(float)
-    for layer in {layer for run in sight.backward for layer in run}:
-        found[home.get(layer, "")] += median(run.get(layer, 0.0) for run in sight.backward)
+    for layer in {layer for run in observation.backward for layer in run}:
+        found[home.get(layer, "")] += median(run.get(layer, 0.0) for run in observation.backward)
     return dict(found)
 
 
@@ -319,22 +272,3 @@ def _weight_shape(module: nn.Module) -> tuple[int, ...]:
 def _detail(module: nn.Module) -> str:
     """The options of a layer without parts, as its class tells them."""
     return "" if any(module.children()) else module.extra_repr()
-
-
-def _rate(ceiling: Ceiling, dtype: str) -> float:
-    """What the device computes at best in a number format; in fp32 where the format's own was not
-    measured.
-    """
-    rates = {
-        "bfloat16": ceiling.bf16_gflops,
-        "float16": ceiling.fp16_gflops,
-        "int8": ceiling.int8_gops,
-    }
-    return rates.get(dtype) or ceiling.fp32_gflops
-
-
-def _vector_width(sight: Sight) -> int:
-    """How many channels the hardware takes in one step."""
-    if sight.work.device.type == "cuda":
-        return CHANNELS_OF_A_TENSOR_CORE
-    return next((width for name, width in VECTOR_WIDTHS.items() if name in sight.machine.isa), 1)

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from ..model.replace import replace_layer
 from ..model.weights import weights_hash
 from ..records import counted
 from ..workload import Inputs, Workload, running
-from ..workload.data import first_batches
+from ..workload.data import calibration_batches
 from .calibration import How, calibrate
 from .compensation import Context, Technique, compensate
 from .conversion import count_conversions
@@ -105,7 +104,8 @@ def quantize_layers(
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     fp8 = [layer for layer, name in chosen.items() if name == "fp8"]
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
-    calls = runs(work, model, calibration.batches)
+    data = calibration_batches(work, calibration.batches)
+    calls = runs(model, data or [work.inputs])
     answers = partial(_output_ranges, model, calls, calibration) if sums else None
     whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
     context = Context(
@@ -113,11 +113,11 @@ def quantize_layers(
         trace_graph(work, model),
         whole,
         calls,
-        lambda: spans_of(work, model, int8, calibration),
+        lambda: spans_of(work, model, int8, calibration, data),
         answers,
     )
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
-    if notes_on_compensation and not _data(work, 1):
+    if notes_on_compensation and not data:
         notes_on_compensation.append(
             "compensation used the example inputs alone, which also measured it; give the workload "
             "data"
@@ -136,7 +136,7 @@ def quantize_layers(
     return [
         *notes,
         *notes_on_compensation,
-        *(int8_notes(work, model, len(int8), calibration) if int8 else []),
+        *(int8_notes(work, model, len(int8), calibration, data) if int8 else []),
     ]
 
 
@@ -170,10 +170,16 @@ _kept: WeakKeyDictionary[Workload, dict[Any, dict[str, Range]]] = WeakKeyDiction
 
 
 def spans_of(
-    work: Workload, model: nn.Module, int8: Sequence[str], calibration: Calibration
+    work: Workload,
+    model: nn.Module,
+    int8: Sequence[str],
+    calibration: Calibration,
+    data: Sequence[Inputs] | None = None,
 ) -> dict[str, Range]:
-    """The ranges of the inputs of int8 layers."""
-    found = _all_spans(work, model, calibration) if int8 else {}
+    """The ranges of int8 layers' inputs, on data that were read for it, or on those of the
+    workload.
+    """
+    found = _all_spans(work, model, calibration, data) if int8 else {}
     if missing := [layer for layer in int8 if layer not in found]:
         raise StepError(
             f"layer '{missing[0]}' is given no tensor of numbers, whose range int8 needs; leave it "
@@ -182,7 +188,9 @@ def spans_of(
     return {layer: found[layer] for layer in int8}
 
 
-def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> dict[str, Range]:
+def _all_spans(
+    work: Workload, model: nn.Module, calibration: Calibration, data: Sequence[Inputs] | None
+) -> dict[str, Range]:
     """The ranges of all layers' inputs, found once for a model as it is: the next choice of layers
     needs them again.
     """
@@ -190,9 +198,10 @@ def _all_spans(work: Workload, model: nn.Module, calibration: Calibration) -> di
     kept = _kept.setdefault(work, {})
     if key not in kept:
         layers = [name for name, layer in model.named_modules() if obstacle(layer, "int8") is None]
+        data = calibration_batches(work, calibration.batches) if data is None else data
         with running(model):
             kept[key] = calibrate(
-                model, runs(work, model, calibration.batches), layers, calibration.how
+                model, runs(model, data or [work.inputs]), layers, calibration.how
             )
         while len(kept) > MOST_CALIBRATIONS:
             kept.pop(next(iter(kept)))
@@ -207,30 +216,22 @@ def _output_ranges(
         return calibrate(model, calls, layers, calibration.how, of="output")
 
 
-def runs(work: Workload, model: nn.Module, count: int) -> list[Callable[[], Any]]:
-    """Calls of the model on its data, or on the example inputs where it has none."""
-    batches = _data(work, count) or [work.inputs]
+def runs(model: nn.Module, batches: Sequence[Inputs]) -> list[Callable[[], Any]]:
+    """Calls of the model on batches."""
     return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
 
 
-def _data(work: Workload, count: int) -> list[Inputs]:
-    """What ranges are found on: the first batches to learn from, or else of those to test with, as
-    the model takes them.
-    """
-    data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
-    return (
-        []
-        if data is None
-        else [inputs for inputs, _ in islice(first_batches(data, work.device, what), count)]
-    )
-
-
-def int8_notes(work: Workload, model: nn.Module, count: int, calibration: Calibration) -> list[str]:
+def int8_notes(
+    work: Workload,
+    model: nn.Module,
+    count: int,
+    calibration: Calibration,
+    data: Sequence[Inputs],
+) -> list[str]:
     """How a model with so many layers in int8 runs, and on what their ranges were found."""
     inputs = work.inputs.clone()
     with running(model), count_conversions() as conversions:
         inputs(model)
-    data = _data(work, calibration.batches)
     source = (
         f"{counted(sum(_examples(batch) for batch in data), 'example')}"
         if data

@@ -10,7 +10,7 @@ from .allocation import Achieved, Agreement, Allocation, AllocationPoint
 from .attention_cost import AttentionCost, AttentionKind, AttentionLayer
 from .batch_sweep import BatchRow, BatchSweep
 from .checklist import Check, Checklist
-from .comparison import Comparison, Measurement, StepReport
+from .comparison import Comparison, Limit, Measurement, StepReport
 from .coupling import ChannelGroup, Coupling, Member
 from .cut_cost import CutCost, CutLayer, CutWeights, Foretold, Length
 from .explanation import Basis, Explanation, Reason
@@ -19,11 +19,9 @@ from .hardware import Accelerator, Ceiling, Hardware
 from .importance import Importance, LayerImportance
 from .latency_table import ConversionLatency, LatencyTable, LayerLatency
 from .layer_profile import Alternative, Kernel, LayerProfile, OperatorProfile
-from .limit import Limit
 from .memory import Held, MemoryTimeline
-from .profile import Profile
+from .profile import Point, Profile, Roofline
 from .record import Record
-from .roofline import Point, Roofline
 from .saved_model import Manifest, Origin, SavedModel, SavedStep, Sketch
 from .sensitivity import Curvature, Estimate, LayerSensitivity, Method, Sensitivity
 from .side_by_side import LayerPair, SideBySide

@@ -10,8 +10,7 @@ from pydantic import Field
 
 from .record import Record
 from .sensitivity import Unit
-from .tables import html_table, text_table
-from .text import counted, readable_bytes
+from .text import counted, html_table, readable_bytes, text_table
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from .record import Record
-from .tables import html_table, text_table
+from .text import html_table, text_table
 
 AttentionKind = Literal["window", "topk", "block"]
 

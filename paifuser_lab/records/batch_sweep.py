@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted, readable_bytes
+from .text import counted, html_table, readable_bytes, text_table
 
 if TYPE_CHECKING:
     import pandas

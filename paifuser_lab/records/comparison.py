@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ..errors import MeasureError
 from .record import Record
-from .tables import html_table, text_table
-from .text import readable_bytes, readable_count
+from .text import html_table, readable_bytes, readable_count, text_table
 from .trade_off import Bargain, TradeOff
 
 if TYPE_CHECKING:
@@ -197,3 +196,15 @@ def _speedup(row: Measurement, *, is_baseline: bool) -> str:
         return "1" if is_baseline else f"{row.speedup:.2f} ×"
     low, high = row.speedup_interval
     return f"{row.speedup:.2f} × ({low:.2f}–{high:.2f})"
+
+
+class Limit(Record):
+    """How much of the metric may be lost; where there is no labelled data, how far the answer may
+    be from the baseline's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    metric_drop: float = Field(
+        default=0.01, ge=0, le=1, description="0.01 is one point of accuracy"
+    )
+    output_error: float = Field(default=0.1, gt=0, description="relative L2 error")

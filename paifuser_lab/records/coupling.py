@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from .record import Record
-from .tables import html_table
-from .text import counted
+from .text import counted, html_table
 
 
 class Member(Record):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted, readable_bytes
+from .text import counted, html_table, readable_bytes, text_table
 
 if TYPE_CHECKING:
     import pandas
@@ -35,7 +34,7 @@ class Fusion(Record):
     pattern: str = Field(description="what is fused, such as 'convolution + batch-norm + relu'")
     runs: str = Field(
         default="",
-        description="what replaces them, such as 'oneDNN' or 'CUDA pointwise'; '' where nothing does",
+        description="what runs instead, such as 'oneDNN' or 'CUDA pointwise'; '' for nothing",
     )
     standing: Standing = "fused"
     reason: str = Field(

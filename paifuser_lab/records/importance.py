@@ -11,8 +11,7 @@ import numpy
 from pydantic import model_validator
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted
+from .text import counted, html_table, text_table
 
 if TYPE_CHECKING:
     import pandas

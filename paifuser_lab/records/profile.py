@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .layer_profile import OperatorProfile
+from .hardware import Ceiling
+from .layer_profile import Bound, OperatorProfile
 from .profile_text import profile_html, profile_table, profile_text
 from .profile_tree import ProfileTree
-from .roofline import Point, Roofline
+from .record import Record
 
 if TYPE_CHECKING:
     import pandas
+
+
+class Point(Record):
+    """A layer on a roofline."""
+
+    layer: str
+    kind: str
+    intensity: float
+    gflops: float
+    ms: float
+    bound: Bound | None = None
+
+
+class Roofline(Record):
+    """Layers by operations a byte and operations a second, under what the machine can do."""
+
+    workload: str
+    machine: str
+    ceiling: Ceiling
+    points: tuple[Point, ...]
+
+    def __repr__(self) -> str:
+        return f"Roofline({self.workload}: {len(self.points)} layers)"
 
 
 class Profile(ProfileTree):

@@ -100,7 +100,7 @@ def cells(row: LayerProfile, profile: ProfileTree) -> dict[str, str]:
 def container_operators(
     row: LayerProfile, profile: ProfileTree
 ) -> Iterator[tuple[OperatorProfile, dict[str, str]]]:
-    """Operators that a container ran itself, between its layers, with the texts of their columns."""
+    """Operators that a container ran itself between its layers, with their columns' texts."""
     if not profile.children(row.layer):
         return
     for operator in row.operators:

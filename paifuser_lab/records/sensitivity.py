@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted, readable_count
+from .text import counted, html_table, readable_count, text_table
 
 if TYPE_CHECKING:
     import pandas

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .explanation import Reason
 from .record import Record
-from .tables import html_table, text_table
+from .text import html_table, text_table
 
 if TYPE_CHECKING:
     import pandas

@@ -7,8 +7,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted
+from .text import counted, html_table, text_table
 
 RISE = 0.03  # of the time: less is noise
 

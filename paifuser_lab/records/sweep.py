@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import counted, readable_bytes, readable_count
+from .text import counted, html_table, readable_bytes, readable_count, text_table
 
 if TYPE_CHECKING:
     import pandas

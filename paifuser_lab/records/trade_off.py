@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from .record import Record
-from .tables import html_table, text_table
-from .text import readable_bytes
+from .text import html_table, readable_bytes, text_table
 
 
 class Bargain(Record):

@@ -16,11 +16,11 @@ from ..machine.host import host_facts
 from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Sensitivity
 from ..workload import Derived, Workload, outside_inference, workload_of
+from ..workload.data import sampled_batches
 from .agreement import JUDGE, chance, with_agreement
-from .data import batches_of, with_gradients
 from .estimation import Hearing
 from .methods import JUDGES
-from .perturb import twice_differentiable
+from .perturb import twice_differentiable, with_gradients
 from .request import check_asked, check_resumed, methods_for
 from .select_layers import NEVER_RUNS, candidates, chosen, judgeable, why_not
 from .subject import Subject
@@ -46,12 +46,14 @@ def sensitivity(
     with 'ablation', measured.
 
     Each mean is refined until its relative standard error is `error`, the batches are used up, or
-    the `seconds` are over. An interrupt keeps what there is; `resume` goes on with an earlier
-    record and computes again nothing that is good.
+    the `seconds` are over. Of a loader that many `batches` are read, the first that it gives for
+    the seed; of a list they are drawn, and ranges of int8 inputs come from up to 16 batches. An
+    interrupt keeps what there is; `resume` goes on with an earlier record and computes again
+    nothing that is good.
     """
     work = with_gradients(workload_of(subject))
     check_asked(formats, methods, error, seconds)
-    data = batches_of(work, batches, seed)
+    data = sampled_batches(work, batches, seed)
     names, notes = methods_for(work, data, methods)
     if resume is not None:
         check_resumed(work, resume, seed)

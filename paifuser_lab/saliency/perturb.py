@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ..workload import running
+from ..workload import Workload, running
 
 Change = Callable[[Tensor], Tensor]
 
@@ -94,3 +94,12 @@ def _at_the_door(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[s
         return args, {**kwargs, name: changed(kwargs[name])}
 
     return enter
+
+
+def with_gradients(work: Workload) -> Workload:
+    """The workload, or one with a copy of the model where its weights were made under
+    torch.inference_mode(): they have no gradients.
+    """
+    return (
+        work.copied() if any(weight.is_inference() for weight in work.model.parameters()) else work
+    )

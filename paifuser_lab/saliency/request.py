@@ -10,7 +10,7 @@ from ..formats import NAMES, format_of
 from ..model.weights import weights_hash
 from ..records import Sensitivity
 from ..workload import Workload
-from .data import Batches
+from ..workload.data import SampledBatches
 from .methods import JUDGES
 
 
@@ -47,7 +47,7 @@ def check_asked(
 
 
 def methods_for(
-    work: Workload, data: Batches, methods: Sequence[str]
+    work: Workload, data: SampledBatches, methods: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """The methods that this workload allows, and what there is to say about that."""
     asked = list(dict.fromkeys(methods))

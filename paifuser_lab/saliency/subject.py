@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from ..errors import MeasureError, first_line
 from ..formats import Range, format_of, fp8_rounded, rounded
 from ..model.watch import describe, first_nan, has_nan
-from ..workload import Inputs, Workload
+from ..workload import Workload
+from ..workload.data import Batch as Batch
+from ..workload.data import SampledBatches
 from .perturb import Change, inputs_changed, throw_again, weights_replaced
 
 RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
@@ -45,32 +47,6 @@ class Layer:
         return self.module._parameters["weight"].detach()  # type: ignore[union-attr]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Inputs, and what the model should answer where that is known."""
-
-    number: int
-    inputs: Inputs
-    target: Any = None
-
-    @property
-    def examples(self) -> int:
-        """How many there are in it."""
-        tensors = [tensor for tensor in self.inputs.tensors if tensor.ndim]
-        return tensors[0].shape[0] if tensors else 1
-
-
-class BatchSource(Protocol):
-    """Batches by their place in the order."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Batch: ...
-
-    @property
-    def available(self) -> int: ...
-
-
 @dataclass
 class Subject:
     """A workload with the layers and formats to judge; whatever is changed in it is changed for a
@@ -80,7 +56,7 @@ class Subject:
     work: Workload
     layers: dict[str, Layer]
     formats: tuple[str, ...]
-    batches: BatchSource
+    batches: SampledBatches
     seed: int = 0
     error: float = 0.2  # the relative standard error that is asked for
     ranges: dict[str, Range] = field(default_factory=dict)
@@ -93,7 +69,7 @@ class Subject:
 
     def answer(self, batch: Batch) -> Any:
         """The model's answer; one that plays dice gets the same ones each time."""
-        throw_again(self.work.device, self.seed + batch.number)
+        throw_again(self.work.device, self.seed + (batch.number or 0))
         try:
             return batch.inputs.clone()(self.work.model)
         except Exception as error:

@@ -25,7 +25,7 @@ from ..profiler.recording import wake_profiler
 from ..recipe import Recipe, checked_recipe
 from ..records import Comparison, Profile
 from ..steps import Step
-from ..variant import Variant, apply, drop_oldest
+from ..variant import Variant, apply, kept_variant
 from ..workload import Workload, workload_of
 from .queries import FINDS, KINDS, Look
 from .state import State
@@ -52,7 +52,6 @@ class Session(Working):
         self._past: list[Recipe] = [Recipe(workload=work.name)]
         self._future: list[Recipe] = []
         self._measured: OrderedDict[str, Comparison] = OrderedDict()
-        self._variants: OrderedDict[str, Variant] = OrderedDict()
         self._profiles: OrderedDict[str, Profile] = OrderedDict()
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
@@ -186,7 +185,7 @@ class Session(Working):
         self._set(
             State(
                 recipe,
-                self._variants.get(recipe.digest),
+                self._kept_variant(recipe),
                 known,
                 self._profiles.get(self._past[0].digest),
                 self._profiles.get(recipe.digest),
@@ -197,6 +196,13 @@ class Session(Working):
             )
         )
         self._have_done()
+
+    def _kept_variant(self, recipe: Recipe) -> Variant | None:
+        """The variant as it is shown, where its model is still in the cache, which alone keeps
+        models.
+        """
+        variant = kept_variant(self._own, recipe)
+        return None if variant is None else replace(variant, work=self.work)
 
     def _show(self, name: str, found: Any) -> None:
         with self._lock:
@@ -249,8 +255,6 @@ class Session(Working):
             self._update(version, status="applying")
             variant = apply(self._own, recipe, should_stop=lambda: version != self._version)
             shown = replace(variant, work=self.work)
-            self._keep(self._variants, recipe, shown)
-            drop_oldest(self._variants)
             known = self._measured.get(recipe.digest)
             if (
                 self._update(version, status="measuring", variant=shown, total=self.rounds)

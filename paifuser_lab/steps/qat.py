@@ -28,6 +28,7 @@ from ..quantization.quantize import int8_notes
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
+from ..workload.data import calibration_batches
 from .step import Draft, matching, parts
 from .training_step import TrainingStep, check_trainable
 
@@ -126,7 +127,8 @@ class Qat(TrainingStep):
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
-            draft.notes += int8_notes(draft.work, draft.module, len(int8), calibration)
+            data = calibration_batches(draft.work, calibration.batches)
+            draft.notes += int8_notes(draft.work, draft.module, len(int8), calibration, data)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Put the same quantized layers in place."""

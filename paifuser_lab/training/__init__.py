@@ -2,7 +2,7 @@
 quantization-aware training or anything else.
 """
 
-from .batches import Batch, Batches
+from ..workload.data import Batch, Batches
 from .loop import train
 from .plan import Training
 from .result import Trained

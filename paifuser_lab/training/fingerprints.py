@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from ..errors import StepError, StoppedError, first_line
 from ..model.weights import weights_hash
 from ..workload import Inputs, Loss, running
-from ..workload.seeding import own_chance
-from .batches import Batches
+from ..workload.data import Batches
+from ..workload.seeding import preserve_rng
 
 ADDRESS = re.compile(
     r" at 0x[0-9a-fA-F]+"
@@ -31,7 +31,7 @@ def data_fingerprint(batches: Batches, should_stop: Callable[[], bool] = lambda:
     loader makes them once for it.
     """
     digest, read = hashlib.sha256(), 0
-    with own_chance(batches.device):
+    with preserve_rng(batches.device):
         for batch in batches.mapped(lambda batch: batch).epoch(0, 0):
             leaves = pytree.tree_leaves((batch.inputs.args, batch.inputs.kwargs, batch.target))
             tensors = {

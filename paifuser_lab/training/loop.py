@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ..progress import progress
-from .batches import Batches
+from ..workload.data import Batches
 from .learner import Learner
 from .plan import Training
 from .result import Trained

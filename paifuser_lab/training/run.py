@@ -16,8 +16,8 @@ from ..errors import PaifuserError, StepError, StoppedError, first_line
 from ..progress import Progress
 from ..records import counted
 from ..workload import QUIET, Inputs
-from ..workload.seeding import own_chance
-from .batches import Batch, Batches
+from ..workload.data import Batch, Batches
+from ..workload.seeding import preserve_rng
 from .checkpoint import Moment
 from .learner import Learner
 from .result import Trained
@@ -118,7 +118,7 @@ class Run:
 
     def _one_step(self, left: Iterator[Batch]) -> bool:
         """Learn from the next batch; whether there was one."""
-        with QUIET, own_chance(self.learner.device):
+        with QUIET, preserve_rng(self.learner.device):
             try:
                 batch = next(left, None)
             except PaifuserError:  # the data's fault: what was learned until now is sound

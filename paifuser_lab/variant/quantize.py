@@ -17,7 +17,8 @@ from ..records import StepReport
 from ..steps import Draft
 from ..steps.precision import Precision
 from ..workload import Inputs, Workload
-from .variant import Variant, apply
+from .apply_recipe import apply
+from .variant import Variant
 
 WEIGHTS_ALONE = (
     "quantize_model was given no data: weights alone are rounded, the model computes as before and "

@@ -19,8 +19,8 @@ def seed_of(*what: int) -> int:
     return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=7).digest())
 
 
-def throw(device: torch.device, *what: int) -> None:
-    """Seed torch, numpy and Python; devices that are not at work keep their state."""
+def seed_all(device: torch.device, *what: int) -> None:
+    """Seed torch, numpy and Python; other devices keep their state."""
     seed = seed_of(*what)
     torch.default_generator.manual_seed(seed)
     numpy.random.seed(seed % 2**32)
@@ -31,7 +31,7 @@ def throw(device: torch.device, *what: int) -> None:
 
 
 @contextmanager
-def own_chance(device: torch.device) -> Iterator[None]:
+def preserve_rng(device: torch.device) -> Iterator[None]:
     """Whatever is drawn inside leaves the random state of torch, numpy and Python as it was."""
     numbers, choices = numpy.random.get_state(), random.getstate()
     try:

@@ -14,7 +14,6 @@ from paifuser_lab.bench.kernels import (
     KernelBench,
     bench,
     checkout,
-    densities,
     int8_cases,
     peers,
     preflight,
@@ -24,10 +23,10 @@ from paifuser_lab.bench.kernels import (
 )
 from paifuser_lab.bench.kernels.cases import cases, floor_bytes
 from paifuser_lab.bench.kernels.checking import error_of
-from paifuser_lab.bench.kernels.densities import errors_on_made_up_data
 from paifuser_lab.bench.kernels.peers import Peer
 from paifuser_lab.bench.kernels.preflight import probed
 from paifuser_lab.bench.kernels.record import OURS, KernelCase, KernelProbe
+from paifuser_lab.bench.kernels.running import errors_on_made_up_data
 from paifuser_lab.bench.kernels.timing import calls_of, sets_needed, timed_in_turn
 from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
@@ -246,7 +245,7 @@ def test_a_run_on_a_gpu_is_put_together(pretended_gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(
         running, "errors_on_made_up_data", lambda device: errors_on_made_up_data(device)[:1]
     )
-    monkeypatch.setattr(densities, "TOKENS", 128)
+    monkeypatch.setattr(running, "TOKENS", 128)
     with run_by(checkout.emulated(), "cpu"):
         found = running._on_gpu(chosen, float("inf"), CPU)
     assert found.is_sound and found.ran_on == "a GPU" and found.remarks == ("a word",)
@@ -383,7 +382,7 @@ def test_every_entry_with_a_budget_is_loaded_on_a_gpu(monkeypatch):
 
 
 def test_outside_a_checkout_the_probes_say_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(checkout, "TESTS", tmp_path)
+    monkeypatch.setattr(checkout, "SUPPORT", tmp_path)
     checkout.probes.cache_clear()
     (probe,) = probed("cpu")
     assert "in a checkout of this project alone" in probe.failure

@@ -18,7 +18,7 @@ from paifuser_lab.converter import export_onnx
 from paifuser_lab.errors import StepError
 from paifuser_lab.quantization import saturates
 from paifuser_lab.quantization.layers.weights_only import WeightsOnly
-from paifuser_lab.variant import variant
+from paifuser_lab.variant import apply_recipe
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
 
@@ -242,10 +242,10 @@ def test_an_engine_that_saturates_is_refused_with_the_reason(monkeypatch):
     """Without VNNI an engine's integers are others; here they are made so by other weights."""
     work = mixed()
     steps = [{"precision": {"default": "int8"}}, {"backend": {"name": "onnxruntime", "threads": 1}}]
-    monkeypatch.setattr(variant, "saturates", lambda: True)
-    monkeypatch.setattr(variant, "INT8_TOLERANCE", 1e-12)
+    monkeypatch.setattr(apply_recipe, "saturates", lambda: True)
+    monkeypatch.setattr(apply_recipe, "INT8_TOLERANCE", 1e-12)
     with pytest.raises(StepError, match=r"no VNNI.*leave 'backend' out.*nothing was changed"):
         lab.apply(work, Recipe(steps))
-    monkeypatch.setattr(variant, "saturates", lambda: False)
+    monkeypatch.setattr(apply_recipe, "saturates", lambda: False)
     with pytest.raises(StepError, match=r"differs by [^:]*; nothing was changed"):
         lab.apply(work, Recipe(steps))

@@ -28,7 +28,7 @@ IN_ANOTHER_PROCESS = """
 import sys, torch
 torch.set_num_threads(1)
 import paifuser_lab as lab
-from paifuser_lab.weights import answer_hash
+from paifuser_lab.model.weights import answer_hash
 variant = lab.Variant.load(sys.argv[1])
 with torch.no_grad():
     print(answer_hash(variant.work.inputs.clone()(variant.model)))

@@ -5,7 +5,6 @@ can touch them.
 from __future__ import annotations
 
 import stat
-from functools import cache
 from itertools import islice
 from types import SimpleNamespace
 
@@ -15,29 +14,13 @@ from paifuser_lab.errors import KernelError, MissingExtraError
 from paifuser_lab.kernels import KERNELS, compile, cubins, driver, nvrtc
 from paifuser_lab.kernels.compile import architecture_of, headers_of, program
 from paifuser_lab.kernels.cubins import Cubin, cubin_of
-from paifuser_lab.kernels.disassembly import disassembler, instructions_of
+from paifuser_lab.kernels.disassembly import instructions_of
 from paifuser_lab.kernels.kernel import BUDGETED_BY
 from paifuser_lab.kernels.resources import issue_bound_ns, resources_in
 from tests.support.cuda_on_cpu.emulator import HERE
-from tests.support.kernel_checks import REQUIRED
+from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
 from tests.support.kernel_probes import ENTRIES
 
-
-@cache
-def is_missing(door):
-    try:
-        door()
-    except MissingExtraError:
-        return True
-    return False
-
-
-needs_nvrtc = pytest.mark.skipif(
-    is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed"
-)
-needs_disassembler = pytest.mark.skipif(
-    is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
-)
 BUDGETED = [(kernel.name, entry) for kernel in KERNELS.values() for entry in kernel.budgets]
 SMALL = ("depthwise", "depthwise<bfloat16, 3, 1, NONE, 8, 8, 64, 1>", "sm_80")
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import convolve_depthwise
-from paifuser_lab.kernels.depthwise import ACTIVATIONS, KERNEL, SIDES, STRIDES
+from paifuser_lab.kernels.depthwise import KERNEL
 from paifuser_lab.kernels.launch import DeclinedError
+from tests.support.kernel_cases.depthwise import (
+    ACTIVATION_OF,
+    CASES,
+    ENTRIES,
+    assert_exact,
+    inputs_of,
+)
 from tests.support.kernel_checks import (
     check_caught,
     check_clean,
@@ -21,44 +28,6 @@ from tests.support.kernel_checks import (
     exact,
     needs_compiler,
 )
-
-TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-# Every side, stride and type, with each activation coming round; all combinations would take g++ a
-# minute.
-CASES = [(kind, side, stride) for side in SIDES for stride in STRIDES for kind in TYPES]
-ACTIVATION_OF = {case: [*ACTIVATIONS][index % len(ACTIVATIONS)] for index, case in enumerate(CASES)}
-ENTRIES = tuple(
-    f"depthwise<{kind}, {side}, {stride}, {ACTIVATION_OF[kind, side, stride].upper()}, 8, 8, 64, 1>"
-    for kind, side, stride in CASES
-)
-
-
-def inputs_of(
-    kind="float16",
-    side=3,
-    stride=1,
-    *,
-    batch=1,
-    channels=72,
-    height=11,
-    width=13,
-    padding=None,
-    has_bias=True,
-    has_residual=False,
-):
-    x = torch.randn(batch, channels, height, width).to(TYPES[kind])
-    weight = (torch.randn(channels, 1, side, side) / side).to(TYPES[kind])
-    bias = torch.randn(channels).to(TYPES[kind]) if has_bias else None
-    rest = (stride, side // 2 if padding is None else padding, ACTIVATION_OF[kind, side, stride])
-    room = KERNEL.empty(x, weight, bias, None, *rest)
-    return x, weight, bias, torch.randn_like(room) if has_residual else None, *rest
-
-
-def assert_exact(made, inputs):
-    # Sums are kept in fp32 and rounded once at the end: half a unit of the last place.
-    torch.testing.assert_close(
-        made.double(), exact(KERNEL, inputs), rtol=0.51 * torch.finfo(made.dtype).eps, atol=1e-4
-    )
 
 
 @needs_compiler

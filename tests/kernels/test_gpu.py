@@ -19,21 +19,21 @@ from paifuser_lab.kernels import (
     pointwise_int8,
 )
 from paifuser_lab.kernels.cupy_runner import CupyRunner
-from tests.kernels.test_block_sparse_attention import assert_exact as assert_exact_lists
-from tests.kernels.test_block_sparse_attention import inputs_of as lists
-from tests.kernels.test_depthwise import CASES, assert_exact
-from tests.kernels.test_depthwise import inputs_of as images
-from tests.kernels.test_depthwise_int8 import CASES as WHOLE_IMAGES
-from tests.kernels.test_depthwise_int8 import inputs_of as whole_images
-from tests.kernels.test_pointwise import CASES as POINTWISE
-from tests.kernels.test_pointwise import assert_exact as assert_exact_rows
-from tests.kernels.test_pointwise import inputs_of as rows
-from tests.kernels.test_pointwise_int8 import CASES as WHOLE_ROWS
-from tests.kernels.test_pointwise_int8 import inputs_of as whole_rows
-from tests.kernels.test_window_attention import ENTRIES, TYPES
-from tests.kernels.test_window_attention import assert_exact as assert_exact_windows
-from tests.kernels.test_window_attention import inputs_of as windows
 from tests.support.cuda_on_cpu.emulator import HERE
+from tests.support.kernel_cases.block_sparse_attention import assert_exact as assert_exact_lists
+from tests.support.kernel_cases.block_sparse_attention import inputs_of as lists
+from tests.support.kernel_cases.depthwise import CASES, assert_exact
+from tests.support.kernel_cases.depthwise import inputs_of as images
+from tests.support.kernel_cases.depthwise_int8 import CASES as WHOLE_IMAGES
+from tests.support.kernel_cases.depthwise_int8 import inputs_of as whole_images
+from tests.support.kernel_cases.pointwise import CASES as POINTWISE
+from tests.support.kernel_cases.pointwise import assert_exact as assert_exact_rows
+from tests.support.kernel_cases.pointwise import inputs_of as rows
+from tests.support.kernel_cases.pointwise_int8 import CASES as WHOLE_ROWS
+from tests.support.kernel_cases.pointwise_int8 import inputs_of as whole_rows
+from tests.support.kernel_cases.window_attention import ENTRIES, TYPES
+from tests.support.kernel_cases.window_attention import assert_exact as assert_exact_windows
+from tests.support.kernel_cases.window_attention import inputs_of as windows
 from tests.support.kernel_checks import exact
 from tests.support.kernel_probes import CHECKS, launched
 from tests.support.quantized_kernels import assert_rounded_once

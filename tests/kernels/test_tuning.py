@@ -35,7 +35,7 @@ from paifuser_lab.kernels.tuning.candidates import Prospect, Prospects, prospect
 from paifuser_lab.kernels.tuning.occupancy import LIMITS, blocks_at_once, limits_of
 from paifuser_lab.kernels.tuning.store import Best, keep, measured_on
 from paifuser_lab.machine.datasheets import find_device
-from tests.kernels.test_compile import needs_disassembler, needs_nvrtc
+from tests.support.kernel_checks import needs_disassembler, needs_nvrtc
 
 H200 = device_of(find_device("H200").device)
 GPU = torch.device("cuda", 0)

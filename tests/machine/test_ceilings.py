@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from paifuser_lab.machine import ceilings
+from paifuser_lab.machine import ceilings, contention
 from paifuser_lab.machine.datasheets import DEVICES
-from paifuser_lab.machine.host import CoreUse, host_facts
-from paifuser_lab.machine.threads import thread_choices
+from paifuser_lab.machine.host import CoreUse, host_facts, thread_choices
 from paifuser_lab.records import Accelerator
+from paifuser_lab.records.hardware import RATES
 
 
 @pytest.fixture
@@ -29,9 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_ceiling_is_positive_at_each_thread_choice(count: int, quick: None) -> None:
     ceiling = ceilings.cpu_ceiling(count, host_facts())
     assert ceiling.threads == count
-    assert all(
-        rate is None or rate > 0 for rate in (getattr(ceiling, name) for name in ceilings.RATES)
-    )
+    assert all(rate is None or rate > 0 for rate in (getattr(ceiling, name) for name in RATES))
     assert None not in (ceiling.bf16_gflops, ceiling.int8_gops)
 
 
@@ -75,31 +73,31 @@ def test_a_precision_that_torch_refuses_is_none_and_a_larger_size_that_fails_is_
 @pytest.mark.parametrize(
     ("timing", "count", "words"),
     [
-        (ceilings.Timing(0.010, 0.011, 0.1, 0.2), 2, ""),
+        (contention.Timing(0.010, 0.011, 0.1, 0.2), 2, ""),
         (
-            ceilings.Timing(0.010, 0.014, 0.1, 0.2),
+            contention.Timing(0.010, 0.014, 0.1, 0.2),
             2,
             "the middle repetition took 1.40 times the fastest",
         ),
-        (ceilings.Timing(0.010, 0.011, 0.1, 0.12), 2, "fp32: 2 threads had 1.20 cores"),
-        (ceilings.Timing(0.010, 0.011, 0.1, 0.06), 1, "fp32: 1 thread had 0.60 cores"),
-        (ceilings.Timing(0.010, 0.011, 0.1, 0.0), None, ""),
-        (ceilings.Timing(0.001, 0.009, 0.01, 0.0), 2, ""),
+        (contention.Timing(0.010, 0.011, 0.1, 0.12), 2, "fp32: 2 threads had 1.20 cores"),
+        (contention.Timing(0.010, 0.011, 0.1, 0.06), 1, "fp32: 1 thread had 0.60 cores"),
+        (contention.Timing(0.010, 0.011, 0.1, 0.0), None, ""),
+        (contention.Timing(0.001, 0.009, 0.01, 0.0), 2, ""),
     ],
     ids=["quiet", "spread", "two threads", "one thread", "on a device", "too short to tell"],
 )
 def test_repetitions_show_a_neighbour(
-    timing: ceilings.Timing, count: int | None, words: str
+    timing: contention.Timing, count: int | None, words: str
 ) -> None:
-    found = ceilings._timing_warnings("fp32_gflops", timing, count)
+    found = contention.timing_warnings("fp32_gflops", timing, count)
     assert words in "".join(found)
     assert bool(found) is bool(words)
 
 
 def test_an_operator_that_takes_one_thread_only_is_no_neighbours_fault() -> None:
-    timing = ceilings.Timing(0.010, 0.011, 0.1, 0.1)
-    assert ceilings._timing_warnings("fp16_gflops", timing, 2) == []
-    assert ceilings._timing_warnings("fp32_gflops", timing, 2)
+    timing = contention.Timing(0.010, 0.011, 0.1, 0.1)
+    assert contention.timing_warnings("fp16_gflops", timing, 2) == []
+    assert contention.timing_warnings("fp32_gflops", timing, 2)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +115,10 @@ def test_each_rate_s_own_repetitions_are_judged(
     quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        ceilings, "_timing_warnings", lambda name, timing, count: [f"{name} {count}"]
+        ceilings, "timing_warnings", lambda name, timing, count: [f"{name} {count}"]
     )
     known = ceilings.cpu_ceiling(1, host_facts())
-    names = [name for name in ceilings.RATES if getattr(known, name) is not None]
+    names = [name for name in RATES if getattr(known, name) is not None]
     assert [text for text in known.warnings if "processes" not in text] == [
         f"{name} 1" for name in names
     ]

@@ -13,7 +13,7 @@ import torch
 
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.machine import host
-from paifuser_lab.machine.threads import thread_choices, threads
+from paifuser_lab.machine.host import thread_choices, threads
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_no_threads_at_all_is_refused() -> None:
 def test_thread_choices_are_one_and_all_physical_cores(
     cores: tuple[int, int], choices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("paifuser_lab.machine.threads.usable_cores", lambda: cores)
+    monkeypatch.setattr("paifuser_lab.machine.host.usable_cores", lambda: cores)
     assert thread_choices() == choices
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import Workload
-from paifuser_lab.profiler import faster, layers, rows
-from paifuser_lab.profiler.observation import Sight
+from paifuser_lab.profiler import faster, layers, limits
+from paifuser_lab.profiler.observation import Observation
 from paifuser_lab.records import Ceiling, Hardware, OperatorProfile
 
 CEILING = Ceiling(
@@ -33,18 +33,18 @@ def paper(ceiling: Ceiling = CEILING) -> Hardware:
     )
 
 
-def sight(model: nn.Module | None = None) -> Sight:
-    return Sight(Workload(model or nn.Linear(4, 4), torch.randn(2, 4)), 1, paper())
+def observation(model: nn.Module | None = None) -> Observation:
+    return Observation(Workload(model or nn.Linear(4, 4), torch.randn(2, 4)), 1, paper())
 
 
 def bounds(
     monkeypatch: pytest.MonkeyPatch, outside_ms: float = 0.0, **facts: Any
 ) -> dict[str, Any]:
     """The bounds of a layer of 10 ms, on a machine where calling costs nothing."""
-    monkeypatch.setattr(rows, "call_costs_ms", lambda: (0.0, 0.0))
-    monkeypatch.setattr(rows, "operator_cost_ms", lambda: 0.0)
+    monkeypatch.setattr(limits, "call_costs_ms", lambda: (0.0, 0.0))
+    monkeypatch.setattr(limits, "operator_cost_ms", lambda: 0.0)
     layer = {"self_ms": 10.0, "flops": 0, "bytes": 0, "calls": 1, "dtype": "float32"} | facts
-    return rows._bounds(sight(), layer, RAN, outside_ms)
+    return limits.limits_of(observation(), layer, RAN, outside_ms)
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_time_around_the_operators_counts_beyond_the_noise_and_never_more_than_t
 
 
 def test_a_busy_moment_of_the_operators_is_taken_from_nobodys_overhead() -> None:
-    seen = sight()
+    seen = observation()
     seen.operators.runs_ms = [
         {("a", "mm"): 5.0, ("a", "add"): 1.0},
         {("a", "mm"): 2.0, ("a", "add"): 1.0, ("b", "mm"): 1.0},
     ]
-    assert rows._least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
+    assert limits.least_inside(seen, {"a": "a", "b": "b"}) == {"a": 3.0, "b": 0.0}
 
 
 # A layer that beats the ceiling.

@@ -128,7 +128,7 @@ def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
         explain(profile(near), "norm")
     )
     cached = near.model_copy(update={"roof_ms": 2.0})
-    assert "200% of what 1 thread can do here; more than memory gives" in told(
+    assert "200% of what 1 thread can do here; more than memory delivers" in told(
         explain(profile(cached), "norm")
     )
 
@@ -164,7 +164,7 @@ def test_a_slow_path_is_named_with_what_it_costs_beside_the_convolutions() -> No
     found = explain(profile(row("conv", ms=2.0), SLOW), "pool")
     reason = only(found, "slow path")
     assert "max_pool2d" in reason.sentence and "5.0% of what" in reason.sentence
-    assert "4.0 times the model's middle convolution" in reason.sentence
+    assert "4.0 times the model's median convolution" in reason.sentence
     assert "roof" not in topics(found), "it is bound by neither"
 
 
@@ -311,7 +311,7 @@ def test_a_change_of_layout_between_two_layers_is_told_where_it_can_be() -> None
             "Conv2d",
             (24, 8, 3, 3),
             (1, 24, 8, 8),
-            "24 output channels are no multiple of 16, the hardware's step: 25.0% of",
+            "24 output channels are no multiple of 16, the hardware's vector width: 25.0% of",
         ),
         ("Linear", (10, 8), (1, 10), "10 output channels"),
         ("ConvTranspose2d", (32, 12, 2, 2), (1, 12, 8, 8), "12 output channels"),
@@ -334,23 +334,22 @@ FAST_BF16 = Ceiling(threads=1, fp32_gflops=100.0, bf16_gflops=400.0, bandwidth_g
 
 def test_a_faster_number_format_is_advised_where_computing_binds() -> None:
     reason = only(
-        explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "number format"
+        explain(profile(row("linear", "Linear"), ceiling=FAST_BF16), "linear"), "precision"
     )
     assert (reason.step, reason.saves_ms, reason.basis) == (
         BF16,
         0.75,
         "estimated",
     ) and "4.0 × faster in bf16" in reason.sentence
-    assert "number format" not in topics(explain(profile(row("linear", "Linear")), "linear"))
+    assert "precision" not in topics(explain(profile(row("linear", "Linear")), "linear"))
     halved = row("linear", "Linear", dtype="bfloat16")
-    assert "number format" not in topics(explain(profile(halved, ceiling=FAST_BF16), "linear"))
+    assert "precision" not in topics(explain(profile(halved, ceiling=FAST_BF16), "linear"))
 
 
 def test_what_was_tried_is_not_estimated_too() -> None:
     tried = row("conv", alternatives=(Alternative(step=BF16, here_ms=1.0, there_ms=1.0),))
     assert (
-        "no help"
-        in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "number format").sentence
+        "no help" in only(explain(profile(tried, ceiling=FAST_BF16), "conv"), "precision").sentence
     )
 
 
@@ -452,7 +451,7 @@ def test_an_unknown_layer_names_those_near_it() -> None:
 def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
     engine = profile(row("", "OnnxEngine", 5.0), workload="fast")
     with pytest.raises(
-        MeasureError, match="fast is run whole by OnnxEngine, so that 'conv' cannot be seen in it"
+        MeasureError, match="fast is run as a whole by OnnxEngine, in which 'conv' cannot be told"
     ):
         explain(engine, "conv", against=profile(row("conv")))
 
@@ -501,14 +500,14 @@ WHY_NOT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {},
         {"verdict": "overhead", "overhead_ms": 0.9},
-        "0.9 of its own 1 ms are the cost of calling, which the change did not touch.",
+        "0.9 of its own 1 ms are overhead, which the change did not touch.",
     ),
     (
         {"verdict": "memory"},
         {"verdict": "memory"},
         "It is bound by memory, and moves as many bytes as before.",
     ),
-    ({}, {}, "It is bound by computing, and computes as much as before in the same number format."),
+    ({}, {}, "It is bound by computing, and computes as much as before in the same dtype."),
 ]
 
 

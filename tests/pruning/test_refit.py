@@ -23,7 +23,7 @@ from paifuser_lab.pruning.refit import lost_layers, mend
 from paifuser_lab.pruning.refit.context import Scene
 from paifuser_lab.pruning.refit.normal_equations import Sums, fit
 from paifuser_lab.pruning.refit.norms import measure_again
-from paifuser_lab.workload.sample_batch import samples_of
+from paifuser_lab.workload.data import samples_of
 from tests.support.models import enliven, images
 
 pytestmark = [

@@ -18,15 +18,14 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.formats import Range, most_steps, quantize, scales_of, with_scales
+from paifuser_lab.model.fold import fold, plan_fold
 from paifuser_lab.quantization import (
     Calibration,
     Int8Layer,
     QuantizedLayer,
     Requantization,
-    requantizations,
     saturates,
     supported_formats,
-    trace_graph,
 )
 from paifuser_lab.quantization.conversion import dequantize_values, quantize_values
 from paifuser_lab.quantization.qat import QatInt8, prepare
@@ -308,7 +307,7 @@ def test_what_a_model_answers_in_training_is_what_the_live_model_answers_to_the_
         assert torch.equal(trained, answer(work, learners.model))
         assert torch.equal(with_gradients, trained)
     folded = copy.deepcopy(work.model).eval()
-    lab.folding.fold(folded, lab.folding.plan_fold(folded, trace_graph(work, folded)).pairs)
+    fold(folded, plan_fold(folded, trace_graph(work, folded)).pairs)
     agreed = requantizations(
         trace_graph(work, folded), {layer: one.span for layer, one in live.items()}
     )
@@ -371,7 +370,7 @@ def test_a_batch_norm_that_turns_channels_round_or_off_is_folded_too():
     live = learners.layers["stem"].converted()
     assert (live.scales > 0).all()
     folded = copy.deepcopy(work.model).eval()
-    lab.folding.fold(folded, [("stem", "norm")])
+    fold(folded, [("stem", "norm")])
     assert error(live.weight, folded.stem.weight) < 0.01
     assert not live.values[1].any()
 

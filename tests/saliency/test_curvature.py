@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.saliency import trace_estimators
 from paifuser_lab.saliency.curvature import Slope, slope
-from paifuser_lab.saliency.data import batches_of
+from paifuser_lab.workload.data import sampled_batches
 from paifuser_lab.saliency.lanczos import density, top_eigenvalues
 from paifuser_lab.saliency.perturb import twice_differentiable
 from paifuser_lab.saliency.probes import hutch_plus_plus, hutchinson, signs
@@ -38,7 +38,7 @@ def small(hidden: int = 5, *, seed: int = 0) -> Workload:
 
 def subject_of(work: Workload) -> Subject:
     subject = Subject(
-        work, judgeable(dict(candidates(work))), ("int4-weights",), batches_of(work, None, 0)
+        work, judgeable(dict(candidates(work))), ("int4-weights",), sampled_batches(work, None, 0)
     )
     with twice_differentiable(work.model):
         subject.watch()

@@ -178,9 +178,9 @@ def test_the_empirical_fisher_is_half_the_mean_of_squared_gradients_times_change
 
 def test_a_batch_is_cut_into_its_examples_keyword_arguments_and_targets_alike():
     batch = Batch(
-        0,
         Inputs.of({"ids": ids(3), "scale": torch.tensor(2.0)}),
         {"of": torch.arange(3), "names": "abc"},
+        0,
     )
     cut = one_by_one(batch)
     assert [one.target["of"].tolist() for one in cut] == [[0], [1], [2]]

@@ -32,9 +32,9 @@ FULL = "Error while serializing: I/O error: No space left on device (os error 28
 KILLED = """
 import os, signal, sys, torch
 import paifuser_lab as lab
-from paifuser_lab.folder import writing
+from paifuser_lab.variant.folder import write
 def die(*given): os.kill(os.getpid(), signal.SIGKILL)
-writing.save_weights = die
+write.save_weights = die
 work = lab.Workload(torch.nn.Linear(2, 2), torch.ones(1, 2))
 lab.apply(work, lab.Recipe([])).save(sys.argv[1])
 """

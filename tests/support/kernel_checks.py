@@ -12,7 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from paifuser_lab.errors import KernelError
+from paifuser_lab.errors import KernelError, MissingExtraError
+from paifuser_lab.kernels import nvrtc
+from paifuser_lab.kernels.disassembly import disassembler
 from paifuser_lab.kernels.kernel import Kernel
 from paifuser_lab.kernels.launch import Launch
 from paifuser_lab.kernels.runners import run_by
@@ -25,6 +27,24 @@ needs_compiler = pytest.mark.skipif(
     compiler() is None and "g++" not in REQUIRED, reason="g++ is not installed"
 )
 built = cache(Emulator)
+
+
+@cache
+def is_missing(door):
+    try:
+        door()
+    except MissingExtraError:
+        return True
+    return False
+
+
+needs_nvrtc = pytest.mark.skipif(
+    is_missing(nvrtc.nvrtc) and "nvrtc" not in REQUIRED, reason="nvidia-cuda-nvrtc is not installed"
+)
+needs_disassembler = pytest.mark.skipif(
+    is_missing(disassembler) and "nvrtc" not in REQUIRED, reason="nvdisasm is not installed"
+)
+
 _TOGETHER = 40  # entries of a module: g++ needs a tenth of a second for each
 
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload, steps
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError, WorkloadError
-from paifuser_lab.machine.threads import threads
+from paifuser_lab.machine.host import threads
 from paifuser_lab.model.weights import load_weights, weights_hash
 from paifuser_lab.steps import Draft, Step
-from paifuser_lab.variant import variant as variants
+from paifuser_lab.variant import cache
 from tests.support.models import Counting, Scaled, Small, images
 
 STEPS = [
@@ -210,7 +210,7 @@ def test_a_model_that_answers_otherwise_with_the_same_weights_is_applied_anew() 
 
 
 def test_only_so_many_variants_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "MOST_KEPT", 3)
+    monkeypatch.setattr(cache, "MOST_KEPT", 3)
     work = small()
     for pattern in ("conv", "norm", "head", "*"):
         lab.apply(work, Recipe([{"precision": {"layers": {pattern: "bf16"}}}]))
@@ -457,7 +457,7 @@ def test_an_engine_shares_the_weights_of_the_step_before_it():
 
 def test_what_is_kept_is_bounded_in_memory(monkeypatch):
     work = lab.Workload(Small(), images())
-    monkeypatch.setattr(variants, "SHARE_OF_MEMORY", 0.0)
+    monkeypatch.setattr(cache, "SHARE_OF_MEMORY", 0.0)
     last = lab.apply(work, lab.Recipe(["layout", {"precision": {"default": "bf16"}}, "layout"]))
     assert len(work.variants) == 2
     assert lab.apply(work, last.recipe) is last

@@ -1,5 +1,5 @@
-"""The door to what is in a checkout alone: the emulator that stands in for a GPU, and the probes
-that both are held to.
+"""What only a checkout of the project has: the emulator that runs kernels on the CPU, and the probes
+that test it and a GPU alike.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ...errors import MeasureError
 from ...kernels.launch import Launch
 from ...kernels.runners import Runner
 
-TESTS = PACKAGE.parent / "tests"
+SUPPORT = PACKAGE.parent / "tests" / "support"
 
 
 @cache
 def probes() -> ModuleType:
-    """tests/kernel_probes.py: what the words of common.cuh mean."""
+    """tests/support/kernel_probes.py: the expected results of the functions of common.cuh."""
     return _module("kernel_probes.py")
 
 
 @cache
 def emulator() -> ModuleType:
-    """tests/cuda_on_cpu/emulator.py, where g++ is installed."""
+    """tests/support/cuda_on_cpu/emulator.py, where g++ is installed."""
     module = _module("cuda_on_cpu/emulator.py")
     if module.compiler() is None:
         raise MeasureError(
@@ -37,19 +37,19 @@ def emulator() -> ModuleType:
 
 
 def probe_source() -> str:
-    """The kernels that probe one word each."""
+    """The kernels that probe one function of common.cuh each."""
     return _file("cuda_on_cpu/probe.cu").read_text(encoding="utf-8")
 
 
 def emulated() -> Runner:
-    """Runs launches of the shipped kernels on the CPU; each entry is built when it is first met."""
-    found = emulator()
+    """A runner of the shipped kernels on the CPU; each entry is built at its first launch."""
+    module = emulator()
     built: dict[tuple[str, str], Any] = {}
 
     def run(launch: Launch) -> None:
         key = (launch.kernel, launch.entry)
         if key not in built:
-            built[key] = found.Emulator(found.source_of(launch.kernel), (launch.entry,))
+            built[key] = module.Emulator(module.source_of(launch.kernel), (launch.entry,))
         built[key](launch)
 
     return run
@@ -57,19 +57,19 @@ def emulated() -> Runner:
 
 def _module(name: str) -> ModuleType:
     path = _file(name)
-    made = f"paifuser_lab_checkout_{path.stem}"
-    spec = importlib.util.spec_from_file_location(made, path)
+    qualified = f"paifuser_lab_checkout_{path.stem}"
+    spec = importlib.util.spec_from_file_location(qualified, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[made] = module  # dataclasses look their own module up
+    sys.modules[qualified] = module  # dataclasses need to find their own module
     spec.loader.exec_module(module)
     return module
 
 
 def _file(name: str) -> Path:
-    if not (TESTS / name).exists():
+    if not (SUPPORT / name).exists():
         raise MeasureError(
             f"{name} is in a checkout of this project alone, not in an installed package; run the "
             "bench from one."
         )
-    return TESTS / name
+    return SUPPORT / name

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MeasureError, PaifuserError, first_line
+from ...kernels import errors_by_density
 from ...kernels.nvrtc import nvrtc
 from ...kernels.runners import Runner, runner_of
 from ...machine.ceilings import cuda_accelerators, cuda_names
@@ -20,7 +21,6 @@ from ...progress import progress
 from .cases import Case, cases, floor_bytes
 from .checking import Inputs, error_of, exact
 from .checkout import emulated
-from .densities import errors_on_made_up_data
 from .peers import Peer
 from .preflight import probed
 from .record import OURS, DensityError, KernelBench, KernelCase
@@ -28,7 +28,9 @@ from .timing import Run, calls_of, captured, event_clock, sets_needed, timed_in_
 
 SECONDS = 420.0
 ROUNDS = 15
-LEFT_OVER = 99  # in room where whole numbers are to go
+LEFT_OVER = 99  # in memory that integers are to fill
+# Of the attention whose error by density is measured; the type is one that the kernel takes.
+TOKENS, SIZE, TYPE = 1024, 64, torch.bfloat16
 NO_TIME = "left out, no time was left; give more by --seconds"
 NO_GPU = (
     "There is no GPU that torch can use, so that nothing can be timed; "
@@ -220,3 +222,23 @@ def _in_its_kernel(operator: Callable[..., Tensor], *inputs: Any) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*runs in torch, not in its CUDA kernel")
         return operator(*inputs)
+
+
+def errors_on_made_up_data(device: torch.device) -> tuple[DensityError, ...]:
+    """Two kinds of made-up data; what a model's own heads lose is to be measured on them, by
+    `errors_by_density`.
+    """
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(3, 1, 4, TOKENS, SIZE, generator=generator)
+    walk = noise.cumsum(3)
+    walk = walk / walk.std(3, keepdim=True)
+    return (
+        DensityError(
+            data="neighbours alike (a random walk)",
+            errors=errors_by_density(*walk.to(device, TYPE)),
+        ),
+        DensityError(
+            data="independent random numbers, the worst case",
+            errors=errors_by_density(*noise.to(device, TYPE)),
+        ),
+    )

@@ -21,7 +21,7 @@ from ...recipe import Recipe
 from ...records import LatencyTable, Sensitivity
 from ...variant import apply
 from ...workload import Workload
-from ...workload.data import first_batches
+from ...workload.data import data_for_evaluation, first_batches
 from .latency import Stop, Wanted, keep, latency_table
 from .layer_pairs import LayerPair, layer_pairs
 from .layers import PlannedLayer, graph_of, planned_layers, why_fixed
@@ -144,10 +144,11 @@ def _with_loss(work: Workload, sensitivity: Sensitivity, whole: Cost, around: st
 
 
 def _lost(work: Workload, model: nn.Module, sensitivity: Sensitivity) -> float:
-    data, what = (work.train, "train data") if work.train is not None else (work.test, "test data")
+    data = data_for_evaluation(work)
     if sensitivity.unit == "output error" or work.loss is None or data is None:
         return error_of_output(work, model)
-    few = list(islice(first_batches(data, work.device, what), BATCHES))
+    source, what = data
+    few = list(islice(first_batches(source, work.device, what), BATCHES))
     if not few:
         return error_of_output(work, model)
     mean, error = rise(losses(work, work.model, few), losses(work, model, few))

@@ -9,26 +9,24 @@ from typing import Any
 
 import numpy
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import nn
 
 from ...measure import output_error
 from ...workload import Inputs, Workload, running
+from ...workload.data import Batch
 
 Losses = list[tuple[int, float]]  # of each batch: its examples, and their mean loss
 
 
-def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Any, Any]]) -> Losses:
+def losses(work: Workload, model: nn.Module, data: Iterable[tuple[Inputs, Any]]) -> Losses:
     """Examples and loss of each batch."""
     assert work.loss is not None
     found: Losses = []
     with running(model):
         for inputs, target in data:
-            inputs = Inputs.of(inputs).map(lambda tensor: tensor.to(work.device))
-            wanted = pytree.tree_map_only(Tensor, lambda tensor: tensor.to(work.device), target)
-            examples = next((tensor.shape[0] for tensor in inputs.tensors if tensor.ndim), 1)
+            examples = Batch(inputs).examples
             found.append(
-                (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), wanted))))
+                (examples, float(torch.as_tensor(work.loss(inputs.clone()(model), target))))
             )
     return found
 

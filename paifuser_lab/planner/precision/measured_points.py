@@ -8,7 +8,7 @@ that prediction and proof are of one kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from statistics import median
 from typing import Any
@@ -22,7 +22,8 @@ from ...model.weights import weights_bytes
 from ...progress import progress
 from ...records import Achieved, Agreement, Allocation, AllocationPoint
 from ...variant import Variant, apply
-from ...workload import Workload, running, workload_of
+from ...workload import Inputs, Workload, running, workload_of
+from ...workload.data import first_batches
 from .losses import error_of_output, losses, rise
 from .planning import recipe_of_point
 
@@ -118,6 +119,12 @@ def _call(work: Workload, model: nn.Module) -> Callable[[], Any]:
     return lambda: inputs(model)
 
 
+def _test_batches(work: Workload) -> Iterator[tuple[Inputs, Any]]:
+    """All of them: the loss, like the metric, is that of all test data."""
+    assert work.test is not None
+    return first_batches(work.test, work.device, "test data")
+
+
 def _judged(
     work: Workload,
     allocation: Allocation,
@@ -126,13 +133,12 @@ def _judged(
 ) -> dict[str, Achieved]:
     """What each variant does, in the unit of the prediction."""
     by_loss = allocation.unit == "loss" and work.loss is not None and work.test is not None
-    data = work.test if by_loss and work.test is not None else []
-    before = losses(work, work.model, data) if by_loss else None
+    before = losses(work, work.model, _test_batches(work)) if by_loss else None
     found: dict[str, Achieved] = {}
     with progress("judging points", len(variants)) as shown:
         for name, variant in variants.items():
             loss, error = (
-                rise(before, losses(work, variant.module, data))
+                rise(before, losses(work, variant.module, _test_batches(work)))
                 if before is not None
                 else (None, None)
             )

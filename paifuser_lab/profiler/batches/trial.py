@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ...errors import first_line
-from ...machine.threads import threads as using_threads
+from ...machine.host import threads as using_threads
 from ...measure import Candidate, Samples, peak_bytes, rounds_in_turn
 from ...model.watch import describe, failing_layer
 from ...records import BatchRow, readable_bytes

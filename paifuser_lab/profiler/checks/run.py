@@ -8,16 +8,15 @@ from typing import Any
 from ...arguments import check_seconds
 from ...records import Check, Checklist
 from ...workload import Derived, Workload
-from .accuracy import check_accuracy
 from .findings import Findings, find_out
 from .gradients import check_finite_gradients, check_gradients_in_fp16, check_live_gradients
+from .inference import check_accuracy, check_eval_mode, check_graph_in_inference
 from .loops import (
     check_beside_the_model,
     check_data_loading,
     check_gradient_exchange,
     check_host_waits,
 )
-from .modes import check_eval_mode, check_graph_in_inference
 from .settings import check_denormals, check_fragmentation, check_memory_layout, check_threads
 from .subject import subject_of
 

@@ -14,7 +14,7 @@ may know
 
 from __future__ import annotations
 
-from ...workload.sample_batch import samples_of
+from ...workload.data import samples_of
 from .shrunk_layers import lost_layers, products
 from .techniques import REPAIRS, Repair, chosen_repairs, mend
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ...workload import Inputs
-from ...workload.sample_batch import Samples
+from ...workload.data import Samples
 from .shrunk_layers import Lost
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...model.watch import FAILED, watching
 from ...workload import running
-from ...workload.sample_batch import Samples
+from ...workload.data import Samples
 from ..groups import Structure
 from ..groups.trace_labels import by_single_operators
 

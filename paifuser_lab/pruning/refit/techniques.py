@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ...measure import output_error
 from ...workload import Workload, running
-from ...workload.sample_batch import Samples, samples_of
+from ...workload.data import Samples, samples_of
 from .context import Done, Scene
 from .least_squares import refit
 from .norms import measure_again

@@ -18,8 +18,8 @@ from ...progress import progress
 from ...pruning.groups.scores import as_importance, default_importance, shown_and_cut
 from ...records import Importance, LayerImportance
 from ...workload import Derived, Workload, outside_inference, workload_of
-from ..data import Batches, batches_of, with_gradients
-from ..perturb import twice_differentiable
+from ...workload.data import SampledBatches, example_inputs, sampled_batches
+from ..perturb import twice_differentiable, with_gradients
 from ..select_layers import chosen, why_not
 from ..subject import Batch, Layer, Subject
 from .activation import Activation
@@ -69,13 +69,9 @@ def importance(
     """
     work = with_gradients(workload_of(subject))
     _check_asked(method, seconds)
-    data = batches_of(work, BATCHES if batches is None else batches, seed)
+    data = sampled_batches(work, BATCHES if batches is None else batches, seed)
     name, notes = _possible(work, data, method)
-    data = (
-        data
-        if CHANNEL_JUDGES[name].needs != "nothing"
-        else Batches(work, [(work.inputs, None)], (0,), "example inputs", 1)
-    )
+    data = data if CHANNEL_JUDGES[name].needs != "nothing" else example_inputs(work)
     found = chosen(channel_layers(work), layers, what="output channels")
     usable = {
         name: Layer(name, module, output_dimension(module) or 0)
@@ -125,7 +121,7 @@ class _Search:
     def find_answers(self) -> None:
         """Which layers give what the model gives."""
         work = self.subject.work
-        graph = observe(work.model, lambda: self.subject.answer(Batch(0, work.inputs)))
+        graph = observe(work.model, lambda: self.subject.answer(Batch(work.inputs, number=0)))
         self.answers = {
             one.layer for one in graph.operations if not graph.outputs.isdisjoint(one.makes)
         }
@@ -226,7 +222,7 @@ def _check_asked(method: str, seconds: float | None) -> None:
         raise MeasureError(f"{seconds} seconds leave no time to judge; give more than 0.")
 
 
-def _possible(work: Workload, data: Batches, method: str) -> tuple[str, list[str]]:
+def _possible(work: Workload, data: SampledBatches, method: str) -> tuple[str, list[str]]:
     """The method, or magnitude where the workload lacks what it needs; and what there is to say
     about that.
     """

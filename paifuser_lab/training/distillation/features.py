@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import StepError
 from ...model.watch import describe
-from ...workload.seeding import own_chance, throw
+from ...workload.seeding import preserve_rng, seed_all
 from .losses import SMALLEST, squares
 from .observe import channel_dimension
 
@@ -40,8 +40,8 @@ class Projections(nn.ModuleDict):
     ) -> None:
         super().__init__()
         device = next(iter(taught.values())).device if taught else torch.device("cpu")
-        with own_chance(device), torch.device("cpu"):
-            throw(device, seed)
+        with preserve_rng(device), torch.device("cpu"):
+            seed_all(device, seed)
             for layer, answer in own.items():
                 if (dimension := differing(model, layer, answer, taught[layer])) is not None:
                     self[_key(layer)] = Projection(

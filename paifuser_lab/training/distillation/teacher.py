@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ...workload import Inputs, running
-from ..batches import Batch
+from ...workload.data import Batch
 from .losses import tensors_of
 from .observe import answers_of
 

@@ -1,5 +1,5 @@
-"""The examples that a repair learns from and is judged by, as one batch: each layer is then
-repaired in a single run.
+"""Examples of the train data as one batch: those that layers are refit to, and those that the
+result is evaluated on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..records import counted
-from .data import first_batches
-from .workload import Inputs, Workload
+from ...records import counted
+from ..workload import Inputs, Workload
+from .source import first_batches
 
 MOST_EXAMPLES = 320
 MOST_NUMBERS = 2**24  # of the inputs together; a first batch that has more is taken alone
@@ -61,13 +61,19 @@ class Samples:
 
 
 def samples_of(work: Workload, most: int = MOST_EXAMPLES) -> Samples:
-    """The first batches of the train data that fit together, or else the example inputs."""
+    """The first batches of the train data that fit together, or else the example inputs; none is
+    read that would be one too many.
+    """
     batches = _batches(work)
     first = next(batches, None)
     if first is None:
         return Samples(work.inputs, _examples(work.inputs) or 1, "example inputs")
     taken, count, numbers = [first], _examples(first) or 1, _numbers(first)
-    for batch in batches:
+    size = _examples(first) or 1
+    while count + size <= most and numbers + _numbers(first) <= MOST_NUMBERS:
+        batch = next(batches, None)
+        if batch is None:
+            break
         count, numbers = count + (_examples(batch) or 1), numbers + _numbers(batch)
         if count > most or numbers > MOST_NUMBERS or not _is_alike(first, batch):
             break

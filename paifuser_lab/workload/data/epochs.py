@@ -1,32 +1,26 @@
-"""Batches to learn from, in an order that seed and epoch decide: a list is shuffled anew each
-epoch, a loader shuffles for itself.
+"""Epochs of training, in an order that seed and epoch decide: a list is shuffled anew each epoch, a
+loader shuffles for itself. An epoch reads every batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ..errors import StepError
-from ..workload import Inputs
-from ..workload.data import END, check_source, first_batches, is_list, pair_of, telling
-from ..workload.seeding import own_chance, seed_of, seeded_generators, throw
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs, and what is to be learned of them."""
-
-    inputs: Inputs
-    target: Any
-    number: int | None = (
-        None  # its place in a list; None where the same place may hold something else the next time
-    )
-
+from ..seeding import preserve_rng, seed_all, seed_of, seeded_generators
+from .source import (
+    END,
+    Batch,
+    check_source,
+    first_batches,
+    is_list,
+    naming_batch,
+    no_batch,
+    pair_of,
+)
 
 Change = Callable[[Batch], Batch]
 
@@ -47,9 +41,7 @@ class Batches:
         self._items: Any = source if is_list(source) else None
         self.count = self._counted()
         if not self.count:
-            raise StepError(
-                f"the {what} hold no batch; give at least one pair of inputs and target."
-            )
+            raise no_batch(what)
 
     @classmethod
     def of(cls, source: Iterable[Any] | Batches, device: torch.device) -> Batches:
@@ -61,8 +53,8 @@ class Batches:
         return Batches(self.source, self.device, what=self.what, change=change)
 
     def epoch(self, seed: int, epoch: int, start: int = 0) -> Generator[Batch, None, None]:
-        """The batches of an epoch from a step on. It seeds chance anew for each: hold `own_chance`
-        around whatever asks for one.
+        """The batches of an epoch from a step on. The random state is seeded anew for each: hold
+        `preserve_rng` around whatever asks for one.
         """
         fetched = self._iterated if self._items is None else self._picked
         with closing(fetched(seed, epoch, start)) as found:
@@ -70,8 +62,8 @@ class Batches:
                 yield batch if self.change is None else self.change(batch)
 
     def first(self) -> Batch:
-        """A batch to look at, as it was fetched."""
-        with own_chance(self.device):
+        """One batch, as it was read."""
+        with preserve_rng(self.device):
             return next(self.mapped(lambda batch: batch).epoch(0, 0))
 
     def _picked(self, seed: int, epoch: int, start: int) -> Generator[Batch, None, None]:
@@ -81,8 +73,8 @@ class Batches:
         ).tolist()
         is_still = type(self.source) in (list, tuple)  # others may make their items anew
         for step in range(start, self.count):
-            throw(self.device, seed, epoch, step)
-            with telling(self.what, order[step]):
+            seed_all(self.device, seed, epoch, step)
+            with naming_batch(self.what, order[step]):
                 batch = self._batch(
                     self._items[order[step]], order[step], order[step] if is_still else None
                 )
@@ -93,13 +85,13 @@ class Batches:
         left.
         """
         with seeded_generators(self.source, seed_of(seed, epoch)):
-            throw(self.device, seed, epoch)
-            with telling(self.what, 0):
+            seed_all(self.device, seed, epoch)
+            with naming_batch(self.what, 0):
                 left = iter(self.source)
             step = 0
             while True:
-                throw(self.device, seed, epoch, step)
-                with telling(self.what, step):
+                seed_all(self.device, seed, epoch, step)
+                with naming_batch(self.what, step):
                     found = next(left, END)
                     if found is END:
                         return
@@ -112,7 +104,7 @@ class Batches:
         return Batch(*pair_of(found, self.device, self.what, place), number)
 
     def _counted(self) -> int:
-        """How many batches an epoch has; where nobody says so they are gone through."""
+        """How many batches an epoch has; a loader without a length is read once to count them."""
         try:
             return len(self.source)  # type: ignore[arg-type]
         except TypeError:

@@ -1,0 +1,126 @@
+"""What a comparison times: the baseline and each variant, once for each number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..errors import MeasureError, PaifuserError
+from ..machine import thread_choices
+from ..measure import Samples
+from ..recipe import Recipe, checked_recipe
+from ..records import Measurement, counted
+from ..variant import Variant, apply
+from ..workload import Workload
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A row in the making: what is called, and what it is made of."""
+
+    name: str
+    model: nn.Module
+    module: nn.Module
+    threads: int
+    variant: Variant | None = None
+
+    @property
+    def key(self) -> str:
+        """Apart from the same model with other threads."""
+        return f"{self.name} · {self.threads} threads"
+
+
+def labels(variant: Variant | None) -> tuple[str, ...]:
+    return tuple(step.label for step in variant.recipe.steps) if variant else ()
+
+
+def fastest_of(baselines: list[Contender], samples: dict[str, Samples]) -> Contender:
+    return min(baselines, key=lambda one: samples[one.key].median_ms)
+
+
+def name_of(variant: Variant | Recipe) -> str:
+    return variant.label if isinstance(variant, Recipe) else variant.recipe.label
+
+
+def check_kinds(*wanted: object) -> None:
+    for one in wanted:
+        if isinstance(one, Workload):
+            raise MeasureError(
+                f"{one.name} is a workload, not a variant of one; from a folder that is "
+                "lab.Variant.load(folder, work)."
+            )
+        if not isinstance(one, Variant):
+            checked_recipe(one)
+
+
+def check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise MeasureError(
+                f"Two rows would be called '{name}'; name one of them: compare(work, other_name=…)."
+            )
+
+
+def baselines_of(work: Workload) -> list[Contender]:
+    """The model as it is, once for each sensible number of threads (on a GPU threads do not
+    matter).
+    """
+    choices = thread_choices() if work.device.type == "cpu" else thread_choices()[-1:]
+    names = (
+        ["baseline"]
+        if len(choices) == 1
+        else [f"baseline · {counted(count, 'thread')}" for count in choices]
+    )
+    return [
+        Contender(name, work.model, work.model, count)
+        for name, count in zip(names, choices, strict=True)
+    ]
+
+
+def contenders_of(
+    work: Workload, wanted: Iterable[tuple[str, Variant | Recipe]]
+) -> tuple[list[Contender], list[Measurement]]:
+    """The variants to time, recipes applied, and a row for each recipe that could not be
+    applied.
+    """
+    contenders: list[Contender] = []
+    failed: list[Measurement] = []
+    for name, one in wanted:
+        if isinstance(one, Variant) and one.work is not work:
+            raise MeasureError(
+                f"variant '{name}' was made from workload {one.work.name!r}; compare it with that "
+                "one."
+            )
+        try:
+            variant = apply(work, one) if isinstance(one, Recipe) else one
+        except PaifuserError as error:
+            steps = tuple(step.label for step in one.steps) if isinstance(one, Recipe) else ()
+            failed.append(
+                Measurement(
+                    name=name, steps=steps, threads=thread_choices()[-1], failure=str(error)
+                )
+            )
+        else:
+            choices = (
+                (variant.threads,)
+                if variant.has_own_threads or work.device.type != "cpu"
+                else thread_choices()
+            )
+            contenders += [
+                Contender(name, variant.model, variant.module, count, variant) for count in choices
+            ]
+    return contenders, failed
+
+
+def faster_of_each(contenders: list[Contender], samples: dict[str, Samples]) -> list[Contender]:
+    """Of each name the number of threads that was faster, in the order in which the names came."""
+    fastest: dict[str, Contender] = {}
+    for one in contenders:
+        if (
+            one.name not in fastest
+            or samples[one.key].median_ms < samples[fastest[one.name].key].median_ms
+        ):
+            fastest[one.name] = one
+    return list(fastest.values())

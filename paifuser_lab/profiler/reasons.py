@@ -1,0 +1,299 @@
+"""Reasons for a layer's time, each a function of a profile and a row; `FINDERS` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from statistics import median
+from typing import Any
+
+from ..records import LayerProfile, Profile, Reason, counted, readable_bytes
+from .alternatives import WORTH
+from .compared import COPIES
+
+MATTERS = 0.002  # of the whole; below that a layer is only summed up
+SLOW_PATH = 0.25  # of the roof, without the calling being to blame
+# times what calling the smallest costs; operators set themselves up, and below that it is all they
+# do
+LEAST_OPERATOR_COST = 20
+CLEARLY = 1.1  # times faster, before a change of a layer is called a help
+NORMALISED = ("Conv", "Linear")
+FUSED = (
+    "ReLU",
+    "ReLU6",
+    "SiLU",
+    "GELU",
+    "Hardswish",
+    "Hardsigmoid",
+    "Sigmoid",
+    "Tanh",
+)  # by a step, with the layer before
+GRAPH_ENGINE = {"cpu": "onnxruntime", "cuda": "inductor"}
+
+
+def _roof(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """What binds the layer, and its share of that roof."""
+    share = row.roof_share or 0.0
+    if _is_slow_path(profile, row):
+        return
+    if row.verdict == "compute" and row.gflops:
+        yield Reason(
+            topic="roof",
+            sentence=(
+                f"Bound by computing: {row.gflops:.3g} GFLOP/s, {share:.0%} of what "
+                f"{_device(profile)}."
+            ),
+        )
+    elif row.verdict == "memory" and row.gbs:
+        cached = "; more than memory delivers: its data stay in the caches" if share > 1 else ""
+        yield Reason(
+            topic="roof",
+            sentence=(
+                f"Bound by memory: it moves {readable_bytes(row.moved_bytes)} at "
+                f"{row.gbs:.3g} GB/s, {share:.0%} of what {_device(profile)}{cached}."
+            ),
+        )
+    elif row.verdict == "overhead":
+        calls = sum(one.calls for one in row.operators)
+        yield Reason(
+            topic="overhead",
+            sentence=(
+                f"Bound by overhead: {row.overhead_ms:.3g} of {row.self_ms:.3g} ms are spent "
+                f"around its {counted(calls, 'operator call')}; its work would take "
+                f"{row.roof_ms:.2g} ms at the roof."
+            ),
+            step=_graph_engine(profile),
+            saves_ms=row.overhead_ms,
+            basis="estimated",
+        )
+
+
+def _slow_path(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """Far from every limit, overhead included: the kernel that ran is a slow path."""
+    if not _is_slow_path(profile, row):
+        return
+    around = [
+        one.self_ms for one in profile if one.kind.startswith("Conv") and one.layer != row.layer
+    ]
+    times = row.self_ms / (median(around) or row.self_ms) if around else 0.0
+    beside = f" and costs {times:.1f} times the model's median convolution" if times > 1 else ""
+    names = " and ".join(one.name for one in sorted(row.operators, key=lambda one: -one.ms)[:1])
+    yield Reason(
+        topic="slow path",
+        sentence=(
+            f"A slow path: {names} moves {readable_bytes(row.moved_bytes)} at "
+            f"{row.gbs or 0.0:.3g} GB/s and computes {row.gflops or 0.0:.3g} GFLOP/s, "
+            f"{row.roof_share:.1%} of what {_device(profile)}{beside}; overhead is not the cause."
+        ),
+    )
+
+
+def _alternatives(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """What the layer takes alone in another layout or dtype, where that was measured."""
+    for tried in row.alternatives:
+        ratio = tried.here_ms / tried.there_ms
+        is_layout = "layout" in tried.step
+        topic = "layout" if is_layout else "precision"
+        name = "channels-last" if is_layout else f"in {tried.step['precision']['default']}"
+        times = f"Alone it takes {tried.there_ms:.3g} ms {name} and {tried.here_ms:.3g} ms as it is"
+        if ratio >= CLEARLY:
+            saves = row.self_ms * (1 - tried.there_ms / tried.here_ms)
+            yield Reason(
+                topic=topic,
+                sentence=f"{times}: {ratio:.1f} × faster.",
+                step=tried.step,
+                saves_ms=saves,
+                basis="measured",
+            )
+        elif _matters(profile, row):
+            verdict = "slower" if ratio < 1 / CLEARLY else "no help"
+            yield Reason(topic=topic, sentence=f"{times}: {verdict}.")
+
+
+def _folding(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """A batch-norm that could be folded into the layer before it."""
+    if (
+        not row.kind.startswith("BatchNorm")
+        or len(row.reads_from) != 1
+        or row.reads_from[0] not in profile
+    ):
+        return
+    before = profile[row.reads_from[0]]
+    readers = [one.layer for one in profile if before.layer in one.reads_from]
+    if max(before.calls, row.calls) > 1:
+        return
+    if before.kind.startswith(NORMALISED) and readers == [row.layer]:
+        yield Reason(
+            topic="folding",
+            sentence=(
+                f"It only scales the output of '{before.layer}' by constants: folded into it, it "
+                "costs nothing."
+            ),
+            step={"fold": {}},
+            saves_ms=row.self_ms,
+            basis="estimated",
+        )
+
+
+def _fusion(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """Pointwise operators that read and write memory once more than if they were fused with the
+    layer before.
+    """
+    if row.verdict == "overhead" or row.kind.startswith("BatchNorm") or "Pool" in row.kind:
+        return
+    passes = [
+        one
+        for one in row.operators
+        if one.macs == 0 and 0 < one.flops <= 2 * (one.read_bytes + one.written_bytes)
+    ]
+    is_container = bool(profile.children(row.layer))
+    if not passes or not (is_container or (len(row.reads_from) == 1 and row.macs == 0)):
+        return
+    moved = sum(one.read_bytes + one.written_bytes for one in passes)
+    names = ", ".join(one.name for one in passes)
+    what = f"Between its layers, {names}" if is_container else "It"
+    before = (
+        "the layers before"
+        if is_container
+        else f"'{row.reads_from[0] or profile.workload}', whose output it takes,"
+    )
+    intensity = sum(one.flops for one in passes) / max(moved, 1)
+    yield Reason(
+        topic="fusion",
+        sentence=(
+            f"{what} reads and writes {readable_bytes(moved)} for {intensity:.2g} operations a "
+            f"byte; fused with {before} it would move nothing."
+        ),
+        step={"fuse": {}} if _is_fused(profile, row) else _graph_engine(profile),
+        saves_ms=sum(one.ms for one in passes) if is_container else row.self_ms,
+        basis="estimated",
+    )
+
+
+def _is_fused(profile: Profile, row: LayerProfile) -> bool:
+    """Whether the step `fuse` fuses it with the layer before."""
+    return (
+        profile.device == "cpu"
+        and row.kind in FUSED
+        and profile[row.reads_from[0]].kind.startswith(NORMALISED)
+    )
+
+
+def _conversions(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """Copies that only change layout or dtype."""
+    for where, owner in (("in", row), ("around", profile[profile.parent(row.layer)])):
+        if where == "around" and not row.layer:
+            continue
+        copies = [one for one in owner.operators if one.name in COPIES]
+        spent = sum(one.ms for one in copies)
+        if spent > 0.1 * max(row.self_ms, 1e-9) and spent > MATTERS * profile.total_ms:
+            names = ", ".join(dict.fromkeys(one.name for one in copies))
+            yield Reason(
+                topic="conversion",
+                sentence=(
+                    f"{spent:.3g} ms go into copies {where} it ({names}): they compute nothing and "
+                    "only change layout or dtype."
+                ),
+            )
+    sources = [profile[one] for one in row.reads_from if one in profile]
+    if any(
+        one.is_channels_last != row.is_channels_last and _is_image(one) and _is_image(row)
+        for one in sources
+    ):
+        yield Reason(
+            topic="conversion",
+            sentence="Its input and its output differ in memory layout: it is converted between.",
+            step={"layout": {}},
+        )
+
+
+def _width(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """Channels that are no multiple of the hardware's vector width."""
+    step, channels = profile.vector_width, _output_channels(row)
+    if row.verdict != "compute" or channels % step == 0 or not _matters(profile, row):
+        return
+    full = -(-channels // step) * step
+    yield Reason(
+        topic="width",
+        sentence=(
+            f"Its {channels} output channels are no multiple of {step}, the hardware's vector "
+            f"width: {1 - channels / full:.1%} of its lanes are idle."
+        ),
+    )
+
+
+def _lower_precision(profile: Profile, row: LayerProfile) -> Iterator[Reason]:
+    """An fp32 layer on hardware that computes much faster in 16 bits."""
+    rates = {"bf16": profile.ceiling.bf16_gflops or 0.0, "fp16": profile.ceiling.fp16_gflops or 0.0}
+    name = max(rates, key=lambda one: rates[one])
+    ratio = rates[name] / profile.ceiling.fp32_gflops
+    is_tried = any("precision" in one.step for one in row.alternatives)
+    if row.verdict == "compute" and row.dtype == "float32" and ratio > WORTH and not is_tried:
+        yield Reason(
+            topic="precision",
+            sentence=(
+                f"It computes in fp32, and this machine computes {ratio:.1f} × faster in {name}."
+            ),
+            step={"precision": {"default": name}},
+            saves_ms=row.self_ms * (1 - 1 / ratio),
+            basis="estimated",
+        )
+
+
+def _graph_engine(profile: Profile) -> dict[str, dict[str, Any]]:
+    """The step with an engine that compiles the whole graph, without Python between operators."""
+    kind = profile.device.split(":")[0]
+    return {"backend": {"name": GRAPH_ENGINE.get(kind, "inductor")}}
+
+
+def _device(profile: Profile) -> str:
+    caution = f" ({profile.ceiling.caution})" if profile.ceiling.caution else ""
+    what = (
+        f"{counted(profile.threads, 'thread')} can do here"
+        if profile.device == "cpu"
+        else "the device can do"
+    )
+    return what + caution
+
+
+def _is_slow_path(profile: Profile, row: LayerProfile) -> bool:
+    far = row.roof_share is not None and row.roof_share < SLOW_PATH
+    calls = sum(one.calls for one in row.operators)
+    is_work = row.self_ms > calls * LEAST_OPERATOR_COST * profile.operator_us / 1e3
+    return far and is_work and row.overhead_ms < row.self_ms / 2 and _matters(profile, row)
+
+
+def _matters(profile: Profile, row: LayerProfile) -> bool:
+    return row.self_ms > MATTERS * profile.total_ms
+
+
+def _is_image(row: LayerProfile) -> bool:
+    """Whether its outputs are images with a distinct layout: with one channel or one pixel, both
+    layouts are the same.
+    """
+    shape = row.output_shapes[0] if row.output_shapes else ()
+    return len(shape) == 4 and shape[1] > 1 and prod(shape[2:]) > 1
+
+
+def _output_channels(row: LayerProfile) -> int:
+    """The number of output channels of a layer with a weight; 0 for others."""
+    if len(row.weight_shape) < 2:
+        return 0
+    is_transposed = "Transpose" in row.kind and len(row.output_shapes) == 1
+    return (
+        row.output_shapes[0][2 - len(row.weight_shape) - 1]
+        if is_transposed
+        else row.weight_shape[0]
+    )
+
+
+FINDERS = (
+    _roof,
+    _slow_path,
+    _alternatives,
+    _folding,
+    _fusion,
+    _conversions,
+    _width,
+    _lower_precision,
+)

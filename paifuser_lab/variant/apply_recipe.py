@@ -1,0 +1,164 @@
+"""Apply a recipe to a copy of a workload's model. The user's own model is never touched.
+
+Each step works on a copy of what the step before it made, is checked on the example inputs, and is
+dropped whole if it fails. What a recipe's first steps made is kept, so that undoing, redoing and
+going on from there are quick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import MeasureError, PaifuserError, StepError, StoppedError, first_line
+from ..measure import output_error
+from ..model.watch import not_finite
+from ..progress import progress
+from ..quantization import Int8Layer, QuantizedLayer, saturates
+from ..quantization.float_formats import computes_in_16_bits
+from ..recipe import Recipe, checked_recipe
+from ..records import StepReport
+from ..steps import Draft, Step
+from ..workload import Workload, outside_inference, running, workload_of
+from .cache import keep, longest_kept, prefix_keys
+from .variant import Variant, model_copy
+
+INT8_TOLERANCE = 0.05  # where it rounds to integers, and a last bit before decides to which
+HALF_TOLERANCE = 0.1  # what an exact step may differ by where the draft already computes in 16 bits
+
+
+@outside_inference
+def apply(
+    work: Workload, recipe: Recipe, *, should_stop: Callable[[], bool] | None = None
+) -> Variant:
+    """Make a variant: a copy of the workload's model with every step of the recipe applied and
+    checked, or an error and no change.
+
+    A step that takes long asks `should_stop` now and then, and ends with a StoppedError; applied
+    again it goes on from there.
+    """
+    work, recipe = workload_of(work), checked_recipe(recipe)
+    reference = work.output()
+    keys = prefix_keys(work, recipe, reference)
+    done, variant = longest_kept(work.variants, keys)
+    if variant is None:
+        module = model_copy(work)
+        variant = Variant(work, recipe[:0], module, module, torch.get_num_threads())
+        keep(work.variants, keys[0], variant)
+    with progress("applying", len(recipe) - done) as shown:
+        for index in range(done, len(recipe)):
+            variant = _apply_step(variant, recipe[: index + 1], reference, should_stop)
+            keep(work.variants, keys[index + 1], variant)
+            shown.advance(doing=recipe.steps[index].label)
+    is_same = (
+        variant.recipe.to_text() == recipe.to_text()
+    )  # else it is the same model, chosen for other reasons
+    return variant if is_same else replace(variant, recipe=recipe)
+
+
+def _apply_step(
+    before: Variant, recipe: Recipe, reference: Any, should_stop: Callable[[], bool] | None
+) -> Variant:
+    """One step further: on a copy, timed, checked against the draft before it and against the
+    baseline's shape.
+    """
+    step = recipe.steps[-1]
+    began = time.perf_counter()
+    draft = Draft(
+        before.work, before.module if step.leaves_module else model_copy(before.work, before.module)
+    )
+    draft.should_stop, draft.earlier = should_stop or draft.should_stop, recipe.steps[:-1]
+    try:
+        step.apply(draft)
+        error = _check(step, before, draft, reference)
+    except StoppedError as stop:
+        raise StoppedError(f"Step '{step.label}' {stop}") from stop
+    except StepError as problem:
+        raise StepError(f"{_refused(step, before)}: {problem}") from problem
+    except PaifuserError:
+        raise
+    except Exception as problem:
+        raise StepError(
+            f"{_refused(step, before)}: {_reason(problem, before.module)}; nothing was changed."
+        ) from problem
+    report = StepReport(
+        step=step.label,
+        seconds=time.perf_counter() - began,
+        relative_error=error,
+        notes=tuple(draft.notes),
+    )
+    remembered = (*before.remembered, draft.remembered)
+    return Variant(
+        before.work,
+        recipe,
+        draft.module,
+        draft.model,
+        draft.threads,
+        (*before.reports, report),
+        remembered,
+    )
+
+
+def _reason(problem: Exception, module: nn.Module) -> str:
+    if isinstance(module, torch.jit.ScriptModule):
+        return (
+            "it is scripted or traced, and its layers cannot be changed any more (give the model "
+            "that it was made from)"
+        )
+    return f"{type(problem).__name__}: {first_line(problem)}"
+
+
+def _refused(step: Step, before: Variant) -> str:
+    return f"Step '{step.label}' cannot be applied to {before.work.name}"
+
+
+def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
+    """The relative error against the baseline; an exact step is held to its tolerance against the
+    draft before it.
+    """
+    output = _answer(draft.work, draft.model)
+    if found := not_finite(reference, output):
+        raise StepError(
+            f"its answer holds {found}; choose a wider number format or leave the step out."
+        )
+    try:
+        if step.allowed_error is not None:
+            _check_exact(step.allowed_error, before, draft, output)
+        return output_error(reference, output)[0]
+    except MeasureError as error:
+        raise StepError(f"{error} Nothing was changed.") from error
+
+
+def _check_exact(allowed: float, before: Variant, draft: Draft, output: Any) -> None:
+    if computes_in_16_bits(before.module):
+        allowed = max(allowed, HALF_TOLERANCE)
+    if any(isinstance(layer, QuantizedLayer) for layer in before.module.modules()):
+        allowed = max(allowed, INT8_TOLERANCE)
+    error, _ = output_error(_answer(before.work, before.model), output)
+    if not error <= allowed:
+        raise StepError(
+            f"it should be exact, and its answer differs by {error:.1e} (allowed {allowed:.0e})"
+            f"{_why_not_exact(before, draft)}; nothing was changed."
+        )
+
+
+def _why_not_exact(before: Variant, draft: Draft) -> str:
+    """The known reason why an engine computes other integers than the live layers."""
+    is_int8 = any(isinstance(layer, Int8Layer) for layer in before.module.modules())
+    if not (draft.engine is not None and is_int8 and saturates()):
+        return ""
+    return (
+        ": this processor has no VNNI, and without it engines add pairs of int8 products in 16 "
+        "bits, where large ones "
+        "saturate, which the live layers avoid; leave 'backend' out, or the layers in fp32"
+    )
+
+
+def _answer(work: Workload, model: nn.Module) -> Any:
+    with running(model):
+        return work.inputs.clone()(model)

@@ -1,0 +1,97 @@
+"""A session holds whole models in one bounded cache alone; its history is recipes and records."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+import torch
+
+import paifuser_lab as lab
+from paifuser_lab.model.weights import weights_hash
+from paifuser_lab.session import Session
+from paifuser_lab.session import session as session_module
+from paifuser_lab.variant import cache
+from tests.support.models import Small, images
+
+PATIENCE = 120.0
+BOUND = 3
+FORMATS = ("bf16", "fp16", "int8-weights", "int4-weights")
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Counted(Small):
+    """A model whose living copies are counted."""
+
+    living: WeakSet[Counted] = WeakSet()
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        Counted.living.add(self)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cache, "MOST_KEPT", BOUND)
+    monkeypatch.setattr(session_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(Counted, "living", WeakSet())
+    made = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
+    made.wait(PATIENCE)
+    yield made
+    made.close()
+    made.wait(PATIENCE)
+
+
+def recipes() -> list[lab.Recipe]:
+    """30 different recipes of two steps, of which each step makes a model of its own."""
+    layers = [{"conv": one, "head": other} for one in FORMATS for other in FORMATS]
+    found = [
+        lab.Recipe([step, {"precision": {"layers": chosen}}])
+        for chosen in layers
+        for step in ("layout", "fold")
+    ]
+    return found[:30]
+
+
+def test_thirty_recipes_leave_no_more_models_than_the_cache_may_hold(session):
+    for recipe in recipes():
+        session.set_recipe(recipe)
+        state = session.wait(PATIENCE)
+        assert state.error is None and state.variant.recipe == recipe
+        del state
+        gc.collect()
+        assert len(Counted.living) <= 1 + BOUND, "the session's own copy, and what the cache holds"
+    assert len(session._past) == 31 and len(session._own.variants) == BOUND
+
+
+def test_undo_applies_what_the_cache_gave_up_again_to_the_bit(session):
+    hashes: list[str] = []
+    chosen = recipes()[:6]
+    for recipe in chosen:
+        session.set_recipe(recipe)
+        hashes.append(weights_hash(session.wait(PATIENCE).variant.module))
+    measured = session.state.comparison
+    for recipe, before in reversed(list(zip(chosen[:-1], hashes[:-1], strict=True))):
+        assert session.undo()
+        assert session.state.comparison is not None, "records are kept longer than models"
+        state = session.wait(PATIENCE)
+        assert state.variant.recipe == recipe and weights_hash(state.variant.module) == before
+    while session.redo():
+        pass
+    state = session.wait(PATIENCE)
+    assert state.comparison is measured and weights_hash(state.variant.module) == hashes[-1]
+    with torch.no_grad():
+        assert torch.isfinite(state.variant.model(images())).all()
+
+
+def test_what_is_kept_is_shown_at_once_and_belongs_to_the_person_s_workload(session):
+    session.choose("fold")
+    variant = session.wait(PATIENCE).variant
+    session.choose("layout")
+    session.wait(PATIENCE)
+    session.undo()
+    shown = session.state.variant
+    assert shown is not None and shown.module is variant.module and shown.work is session.work
+    session.wait(PATIENCE)
