@@ -210,8 +210,8 @@ class Attention(Step):
                 make_sparse(draft.module, layer, sparsity, lists)
                 done[layer] = None if lists is None else lists.tolist()
                 draft.notes.append(
-                    f"'{layer}' attends to {sparsity.label}, {result.error:.2g} away; {result.label} "
-                    "in its attention"
+                    f"'{layer}' attends to {sparsity.label}, {result.error:.2g} away; "
+                    f"{result.label} in its attention"
                 )
             else:
                 draft.notes.append(

@@ -24,8 +24,10 @@ from paifuser_lab.quantization import (
     Int8Layer,
     QuantizedLayer,
     Requantization,
+    requantizations,
     saturates,
     supported_formats,
+    trace_graph,
 )
 from paifuser_lab.quantization.conversion import dequantize_values, quantize_values
 from paifuser_lab.quantization.qat import QatInt8, prepare

@@ -13,7 +13,7 @@ from tests.support.quantized_kernels import (
     zero_of,
 )
 
-# QuantParams to steps and to every kind of number, the activations taking turns: what is a clamp is left
+# int8 to int8 and to every float dtype, the activations taking turns: what is a clamp is left
 # to the rounding.
 CASES = [
     *((kind, kind, activation) for kind in KINDS for activation in ACTIVATIONS),
