@@ -11,7 +11,7 @@ INSTALLED := $(VENV)/.installed-$(shell echo $(CURDIR) | cksum | cut -d' ' -f1)
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 ARGS ?=
 
-.PHONY: install lab report test check unit frontend notebooks browser refresh wheel format clean
+.PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map wheel format clean
 
 install: $(DEPENDENCIES) $(INSTALLED)
 
@@ -35,7 +35,8 @@ unit: install
 # Playwright brings its own Node, so that the front end's unit tests need nothing else; types are checked where npm is.
 frontend: install
 	$(shell $(BIN)/python -c "import pathlib, playwright; print(pathlib.Path(playwright.__file__).parent / 'driver' / 'node')" 2>/dev/null) --test "widgets/**/*.test.js"
-	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets; else echo "no npx: the front end's types are not checked"; fi
+	@if command -v npx >/dev/null; then npx --yes --package typescript@7.0.2 tsc -p widgets && npx --yes prettier@3.6.2 --print-width 100 --check "widgets/**/*.js"; \
+	else echo "no npx: the front end's types and formatting are not checked"; fi
 
 notebooks: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/pytest --nbval-lax --nbval-sanitize-with tests/notebooks/sanitize.cfg -p no:cacheprovider $(NOTEBOOKS)
@@ -45,6 +46,16 @@ browser: install
 
 refresh: install
 	PAIFUSER_PROGRESS=none PAIFUSER_STATIC=1 $(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False $(NOTEBOOKS)
+
+# What README.md and docs/ show: figures from docs/measured, pictures of the workbench, the map in CONTRIBUTING.md.
+figures: install
+	$(BIN)/paifuser-lab bench pages $(ARGS)
+
+pictures: install
+	$(BIN)/paifuser-lab bench pictures $(ARGS)
+
+map: install
+	$(BIN)/python -m tests.support.draw_map
 
 wheel: install
 	$(BIN)/python -m build --no-isolation --wheel

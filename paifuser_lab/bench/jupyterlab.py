@@ -185,10 +185,12 @@ def browsing() -> Iterator[Any]:
 
 
 @contextmanager
-def showing(lab: Lab, notebook: str, browser: Any = None) -> Iterator[Page]:
-    """A page that shows one notebook, in a browser of its own unless one is given."""
+def showing(lab: Lab, notebook: str, browser: Any = None, *, scale: float = 1.0) -> Iterator[Page]:
+    """A page that shows one notebook, in a browser of its own unless one is given; `scale` is the
+    number of device pixels a CSS pixel.
+    """
     with browsing() if browser is None else nullcontext(browser) as chosen:
-        page = chosen.new_page(viewport={"width": 1280, "height": 900})
+        page = chosen.new_page(viewport={"width": 1280, "height": 900}, device_scale_factor=scale)
         shown = Page(page)
         page.on(
             "console",

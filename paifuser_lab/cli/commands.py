@@ -281,38 +281,6 @@ def bench_experiment(
     _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)
 
 
-@bench.command("readme")
-def bench_readme(
-    path: Annotated[
-        Path, typer.Argument(help="The README; its records lie in docs/measured beside it.")
-    ] = Path("README.md"),
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Change nothing; fail where a figure is not the record's."),
-    ] = False,
-) -> None:
-    """Write the README's measured figures from the records in docs/measured."""
-    from ..bench.readme import differing, render
-
-    text = path.read_text(encoding="utf-8")
-    rendered = render(text, path.parent / "docs" / "measured")
-    stale = differing(text, rendered)
-    if stale and check:
-        typer.echo(
-            f"{path.name} differs from its records in: {', '.join(stale)}. Run `paifuser-lab "
-            "bench readme`.",
-            err=True,
-        )
-        raise typer.Exit(1)
-    if stale:
-        path.write_text(rendered, encoding="utf-8")
-    typer.echo(
-        f"{path.name}: {', '.join(stale)} written anew."
-        if stale
-        else f"{path.name} says what the records say."
-    )
-
-
 def _show_bench(measured: Any, json: Path | None) -> None:
     print_table(measured.title, measured.table())
     typer.echo(getattr(measured, "summary", ""))

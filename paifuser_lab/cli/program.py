@@ -13,7 +13,7 @@ import typer
 
 from .._assets import asset, notebook_file, own_notebook
 from ..errors import PaifuserError
-from .commands import bench
+from .documents import bench
 from .terminal import console, escaped, print_table
 from .tune_kernels import tune_kernels
 

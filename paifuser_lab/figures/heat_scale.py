@@ -1,5 +1,5 @@
 """How a number becomes a colour: equal ratios are equal steps. The same scale, colours and texts as
-in `widgets/heat_scale.js`.
+in `widgets/shared/heat_scale.js`.
 """
 
 from __future__ import annotations

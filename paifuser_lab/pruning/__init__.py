@@ -1,5 +1,9 @@
-"""Smaller models: channels, heads and blocks left out, and what is left refitted.
+"""Make models smaller: which channels can be removed together, to what widths, and the refit after it.
 
-`groups` finds which channels go together, cuts and proves it; `targets` chooses how much to cut;
-`blocks` leaves out residual blocks; `refit` gives the layers that are left new weights.
+groups/    which channels of which layers go together, and how they are removed exactly
+targets/   the widths with which a share of parameters, FLOPs or measured latency is left
+blocks/    residual blocks that can be left out
+refit/     least squares and batch-norm statistics after a cut
+
+How important a channel is: `paifuser_lab.saliency.channels`.
 """

@@ -93,7 +93,7 @@ class Recipe:
     def to_text(self) -> str:
         """The recipe as YAML."""
         head: dict[str, Any] = {"version": VERSION} | (
-            {"workload": self.workload} if self.workload else {}
+            {"workload": str(self.workload)} if self.workload else {}
         )
         head |= {"limit": limit} if (limit := self.limit.model_dump(exclude_defaults=True)) else {}
         steps = [

@@ -11,6 +11,7 @@ from pydantic import Field
 from .record import Record
 from .sensitivity import Unit
 from .text import counted, html_table, readable_bytes, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -74,7 +75,7 @@ class AllocationPoint(Record):
 class Allocation(Record):
     """The chosen point, the frontier by latency or size, and the uniform choices beside it."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     threads: int
     unit: Unit

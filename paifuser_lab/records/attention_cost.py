@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from .record import Record
 from .text import html_table, text_table
+from .workload_name import AboutWorkload
 
 AttentionKind = Literal["window", "topk", "block"]
 
@@ -42,7 +43,7 @@ class AttentionCost(Record):
     the error of each layer.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     kind: AttentionKind
     keeps: tuple[float, ...] = Field(

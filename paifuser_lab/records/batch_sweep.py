@@ -8,6 +8,7 @@ from pydantic import Field
 
 from .record import Record
 from .text import counted, html_table, readable_bytes, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -32,7 +33,7 @@ class BatchSweep(Record):
     plateau.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     threads: int
     memory_limit_bytes: int

@@ -11,6 +11,7 @@ from ..errors import MeasureError
 from .record import Record
 from .text import html_table, readable_bytes, readable_count, text_table
 from .trade_off import Bargain, TradeOff
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -57,7 +58,7 @@ class Measurement(Record):
 class Comparison(Record):
     """A baseline and variants of it, timed in turn on one machine."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     baseline: str
     metric_name: str | None = None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from .record import Record
 from .text import counted, html_table
+from .workload_name import AboutWorkload
 
 
 class Member(Record):
@@ -59,7 +60,7 @@ class ChannelGroup(Record):
 class Coupling(Record):
     """Every group of channels of a model."""
 
-    workload: str
+    workload: AboutWorkload
     groups: tuple[ChannelGroup, ...]
 
     @property

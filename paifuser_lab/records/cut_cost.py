@@ -11,6 +11,7 @@ from typing import NamedTuple
 from .coupling import ChannelGroup
 from .record import Record
 from .text import readable_count
+from .workload_name import AboutWorkload
 
 Widths = Sequence[int]  # how many units of each group are kept
 
@@ -65,7 +66,7 @@ class CutCost(Record):
     `latency_ms` holds, such as the cost of calling layers, stays.
     """
 
-    workload: str
+    workload: AboutWorkload
     groups: tuple[ChannelGroup, ...]
     lengths: tuple[Length, ...]
     weights: tuple[CutWeights, ...]

@@ -6,6 +6,7 @@ import html
 from typing import TYPE_CHECKING, Any, Literal
 
 from .record import Record
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +51,7 @@ class Explanation(Record):
     explained.
     """
 
-    workload: str
+    workload: AboutWorkload
     layer: str
     kind: str
     ms: float

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from .record import Record
 from .text import counted, html_table, readable_bytes, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -74,7 +75,7 @@ class Fusion(Record):
 class FusionMap(Record):
     """Every place of a model, those that cannot be fused too, in the order in which they run."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str = Field(
         description="where the times were taken, and what what runs was chosen for"
     )

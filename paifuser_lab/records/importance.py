@@ -12,6 +12,7 @@ from pydantic import model_validator
 
 from .record import Record
 from .text import counted, html_table, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -90,7 +91,7 @@ class Importance(Record):
     layers with each other.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     method: str
     unit: str

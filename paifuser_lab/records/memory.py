@@ -14,6 +14,7 @@ from pydantic import model_validator
 
 from .record import Record
 from .text import counted, html_table, readable_bytes, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -43,7 +44,7 @@ class MemoryTimeline(Record):
     and no event does.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     device: str
     duration_ms: float

@@ -9,6 +9,7 @@ from .layer_profile import Bound, OperatorProfile
 from .profile_text import profile_html, profile_table, profile_text
 from .profile_tree import ProfileTree
 from .record import Record
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -28,7 +29,7 @@ class Point(Record):
 class Roofline(Record):
     """Layers by operations a byte and operations a second, under what the machine can do."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     ceiling: Ceiling
     points: tuple[Point, ...]

@@ -11,12 +11,13 @@ from pydantic import Field
 from .hardware import Ceiling
 from .layer_profile import LayerProfile
 from .record import Record
+from .workload_name import AboutWorkload
 
 
 class ProfileTree(Record):
     """A model's layers in the order in which they first ran, the model itself ('') first."""
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     device: str = "cpu"
     applied: tuple[dict[str, dict[str, Any]], ...] = Field(

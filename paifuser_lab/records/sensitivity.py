@@ -10,6 +10,7 @@ from pydantic import Field
 
 from .record import Record
 from .text import counted, html_table, readable_count, text_table
+from .workload_name import AboutWorkload
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +67,7 @@ class Sensitivity(Record):
     the output's relative error.
     """
 
-    workload: str
+    workload: AboutWorkload
     machine: str
     unit: Unit
     formats: tuple[str, ...]

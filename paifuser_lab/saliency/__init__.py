@@ -1,24 +1,27 @@
-"""How much each layer matters: what a number format of it would cost, predicted from the loss's
-curvature, and measured; and how much each of its output channels does.
+"""How much each layer and each channel matters: what lower precision of a layer would cost, and how
+important each of its output channels is.
 
-seen = lab.sensitivity(work)                                  # a row a layer, a column a format:
-the predicted rise of the loss lab.sensitivity(work, methods=("quadratic", "ablation"))      # and
-what was really measured, and how well the orders agree lab.sensitivity(work, resume=seen,
-error=0.05)                # more certain, from where it was lab.importance(work, method="taylor")
-# a value an output channel, with its error
+* `lab.sensitivity(work)`: a row for each layer, a column for each format: the predicted rise of the
+  loss from the loss's curvature; `methods=("quadratic", "ablation")` measures it as well, and says
+  how well the two orders agree; `resume=record, error=0.05` goes on from a record until the standard
+  error is small.
+* `lab.importance(work, method="taylor")`: a value for each output channel, with its standard error.
+  The step `prune` cuts by the same values.
 
-    looking.py      the record, from what is asked for (asking.py, data.py, layers.py)
-    judging.py      samples until the means are known (tally.py)
-    methods/        the ways of judging, a file each
-    curvature.py    slope and Hessian products; probes.py, ways.py: traces; lanczos.py: eigenvalues
-    channels/       output channels, a way of judging a file
-    subject.py      layers, batches, what rounding changes; stage.py: how a layer is changed for a
-    moment
+estimate_layers.py    the record of `sensitivity` (request.py, select_layers.py)
+estimation.py         samples until the means are known well enough (running_mean.py)
+methods/              the estimators of layers, a file each
+curvature.py          gradients and Hessian products; probes.py, trace_estimators.py: traces;
+                      lanczos.py: eigenvalues
+estimate_channels.py  the record of `importance`; channel_run.py: an estimator over batches
+channels/             the estimators of channels, a file each
+subject.py            layers, batches, and what rounding changes; perturb.py: a layer changed for
+                      the time of a run
 """
 
 from __future__ import annotations
 
-from .channels import importance
+from .estimate_channels import importance
 from .estimate_layers import sensitivity
 
 __all__ = ["importance", "sensitivity"]

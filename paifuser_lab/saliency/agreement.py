@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ..records import LayerSensitivity, Method
 
-JUDGE = "ablation"
+REFERENCE = "ablation"
 FEWEST_LAYERS = 3
 
 
@@ -19,7 +19,7 @@ def with_agreement(
     method: Method, rows: Iterable[LayerSensitivity], formats: Iterable[str]
 ) -> Method:
     """The method's record with its agreement in each format where both were looked at."""
-    if method.name == JUDGE:
+    if method.name == REFERENCE:
         return method
     rows = tuple(rows)
     found = {name: _agreement(method.name, rows, name) for name in formats}
@@ -31,7 +31,9 @@ def with_agreement(
 def _agreement(method: str, rows: tuple[LayerSensitivity, ...], name: str) -> float | None:
     scores = [row.scores.get(name, {}) for row in rows]
     pairs = [
-        (one[method].value, one[JUDGE].value) for one in scores if method in one and JUDGE in one
+        (one[method].value, one[REFERENCE].value)
+        for one in scores
+        if method in one and REFERENCE in one
     ]
     if len(pairs) < FEWEST_LAYERS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
@@ -48,7 +50,7 @@ def chance(rows: Iterable[LayerSensitivity], formats: Iterable[str]) -> list[str
 
 
 def _chance(rows: tuple[LayerSensitivity, ...], name: str) -> str | None:
-    found = [row.scores[name][JUDGE] for row in rows if JUDGE in row.scores.get(name, {})]
+    found = [row.scores[name][REFERENCE] for row in rows if REFERENCE in row.scores.get(name, {})]
     sure = [one for one in found if one.error is None or abs(one.value) >= 2 * one.error]
     if 2 * len(sure) >= len(found):
         return None

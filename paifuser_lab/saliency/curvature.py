@@ -19,6 +19,11 @@ from torch import Tensor
 from ..errors import MeasureError, first_line
 from .subject import Batch, Subject
 
+
+class GradientError(MeasureError):
+    """A loss that has no gradient in the weights, or none that can be differentiated again."""
+
+
 Direction = Sequence[Tensor | None]  # a part a point; None stands still
 
 
@@ -96,9 +101,9 @@ def slope(
         inputs[name].append(own if own.requires_grad else own.requires_grad_())
         return own
 
-    doors = {name: partial(kept, name) for name in with_inputs}
+    inputs_of = {name: partial(kept, name) for name in with_inputs}
     with torch.enable_grad():
-        with subject.changed(weights, doors):
+        with subject.changed(weights, inputs_of):
             loss = subject.loss(batch)
         subject.checked(loss, batch)
         points = {name: (weight, *inputs[name]) for name, weight in weights.items()}
@@ -124,7 +129,7 @@ def gradient(
     a second one needs.
     """
     if not loss.requires_grad:
-        raise MeasureError(
+        raise GradientError(
             f"the loss of {name} has no gradient in its weights (is something detached, or an "
             "argmax taken?); "
             "let it be differentiable, or ask for methods=('ablation',); for channels, for "
@@ -160,8 +165,8 @@ def dot(one: Tensor, other: Tensor) -> float:
     return float((one.detach().double() * other.detach().double()).sum())
 
 
-def _not_twice(name: str, error: RuntimeError) -> MeasureError:
-    return MeasureError(
+def _not_twice(name: str, error: RuntimeError) -> GradientError:
+    return GradientError(
         f"the loss of {name} cannot be differentiated as asked ({first_line(error).rstrip('.')}); "
         "ask for methods=('ablation',) or ('output',), which need no gradient; for channels, for "
         "method='magnitude'."

@@ -17,12 +17,12 @@ from ..model.weights import weights_hash
 from ..records import Curvature, LayerSensitivity, Sensitivity
 from ..workload import Derived, Workload, outside_inference, workload_of
 from ..workload.data import sampled_batches
-from .agreement import JUDGE, chance, with_agreement
-from .estimation import Hearing
-from .methods import JUDGES
+from .agreement import REFERENCE, chance, with_agreement
+from .estimation import Estimation
+from .methods import ESTIMATORS
 from .perturb import twice_differentiable, with_gradients
 from .request import check_asked, check_resumed, methods_for
-from .select_layers import NEVER_RUNS, candidates, chosen, judgeable, why_not
+from .select_layers import NEVER_RUNS, candidates, chosen, usable_layers, why_not
 from .subject import Subject
 
 FORMATS = ("bf16", "int8", "int4-weights")
@@ -58,37 +58,37 @@ def sensitivity(
     if resume is not None:
         check_resumed(work, resume, seed)
     found = chosen(candidates(work), layers)
-    looked = Subject(work, judgeable(found), tuple(dict.fromkeys(formats)), data, seed, error)
+    looked = Subject(work, usable_layers(found), tuple(dict.fromkeys(formats)), data, seed, error)
     reasons = {name: why for name, module in found.items() if (why := why_not(module))}
     _check_any(looked, reasons)
-    court = _Court(looked, [], notes)
+    run = _Run(looked, [], notes)
     with twice_differentiable(work.model):
         calls = looked.watch()
         reasons |= {name: NEVER_RUNS for name, count in calls.items() if not count}
         looked.layers = {name: layer for name, layer in looked.layers.items() if calls[name]}
         _check_any(looked, reasons)
-        court.hear(names, resume, seconds, should_stop)
-    rows = tuple(court.row(name, reasons.get(name), resume) for name in _names(work, found, resume))
-    return court.record(names, rows, resume)
+        run.sample(names, resume, seconds, should_stop)
+    rows = tuple(run.row(name, reasons.get(name), resume) for name in _names(work, found, resume))
+    return run.record(names, rows, resume)
 
 
 @dataclass
-class _Court:
+class _Run:
     """The hearings so far, and what is to be said about them."""
 
     subject: Subject
-    hearings: list[Hearing]
+    estimations: list[Estimation]
     notes: list[str]
     is_interrupted: bool = False
 
-    def hear(
+    def sample(
         self,
         names: Sequence[str],
         resume: Sensitivity | None,
         seconds: float | None,
         should_stop: Callable[[], bool] | None,
     ) -> None:
-        """Judge after judge; each has its share of the time that is left."""
+        """Run one estimator after another; each has its share of the time that is left."""
         end = float("inf") if seconds is None else time.perf_counter() + seconds
 
         def stop_if_asked() -> None:
@@ -97,14 +97,16 @@ class _Court:
 
         try:
             for done, name in enumerate(names):
-                self.hearings.append(Hearing.of(JUDGES[name](self.subject), resume))
+                self.estimations.append(Estimation.of(ESTIMATORS[name](self.subject), resume))
                 now = time.perf_counter()
-                self.hearings[-1].hear(
+                self.estimations[-1].sample(
                     now + max(end - now, 0.0) / (len(names) - done), stop_if_asked
                 )
         except KeyboardInterrupt:
             if not any(
-                tally.count for hearing in self.hearings for tally in hearing.tallies.values()
+                running_mean.count
+                for estimation in self.estimations
+                for running_mean in estimation.running_means.values()
             ):
                 raise
             self.is_interrupted = True
@@ -116,15 +118,15 @@ class _Court:
         earlier = next((row for row in resume.rows if row.layer == name), None) if resume else None
         scores = {key: dict(value) for key, value in earlier.scores.items()} if earlier else {}
         curvature = earlier.curvature if earlier else None
-        for hearing in self.hearings:
+        for estimation in self.estimations:
             found = {
-                key: tally.estimate
-                for key, tally in hearing.tallies.items()
-                if tally.count and key.layer == name
+                key: running_mean.estimate
+                for key, running_mean in estimation.running_means.items()
+                if running_mean.count and key.layer == name
             }
-            for (_, number), estimate in hearing.judge.scores(found).items():
-                scores.setdefault(number, {})[hearing.judge.name] = estimate
-            curvature = _joined(curvature, hearing.judge.curvatures(found).get(name))
+            for (_, number), estimate in estimation.estimator.scores(found).items():
+                scores.setdefault(number, {})[estimation.estimator.name] = estimate
+            curvature = _joined(curvature, estimation.estimator.curvatures(found).get(name))
         return LayerSensitivity(
             layer=name,
             kind=type(module).__name__,
@@ -142,7 +144,7 @@ class _Court:
         """Everything as one record."""
         work, data = self.subject.work, self.subject.batches
         formats = tuple(dict.fromkeys((*(resume.formats if resume else ()), *self.subject.formats)))
-        heard = [hearing.method for hearing in self.hearings]
+        heard = [estimation.method for estimation in self.estimations]
         names_heard = {method.name for method in heard}
         heard = [
             method
@@ -156,7 +158,7 @@ class _Court:
             machine=torch.cuda.get_device_name(work.device)
             if work.device.type == "cuda"
             else host_facts().name,
-            unit=JUDGES[default].unit,
+            unit=ESTIMATORS[default].unit,
             formats=formats,
             method=default,
             examples=sum(data[index].examples for index in range(min(used, len(data)))),
@@ -164,7 +166,7 @@ class _Court:
             methods=tuple(with_agreement(method, rows, formats) for method in heard),
             notes=(
                 *self.notes,
-                *(note for one in self.hearings for note in _told(one)),
+                *(note for one in self.estimations for note in _notes(one)),
                 *chance(rows, formats),
             ),
             is_interrupted=self.is_interrupted,
@@ -196,16 +198,16 @@ def _joined(one: Curvature | None, other: Curvature | None) -> Curvature | None:
 
 def _default(names: Sequence[str]) -> str:
     """The first that predicts; what was measured where nothing does."""
-    return next((name for name in names if name != JUDGE), names[0])
+    return next((name for name in names if name != REFERENCE), names[0])
 
 
-def _told(hearing: Hearing) -> list[str]:
-    """What a judge said of how it went, and what the reader should not take for certain."""
-    if hearing.judge.most_samples == 1 or not hearing.unsure:
-        return hearing.judge.notes
-    count, asked = len(hearing.tallies), hearing.subject.error
+def _notes(estimation: Estimation) -> list[str]:
+    """The estimator's notes, and how many of its means are less certain than asked."""
+    if estimation.estimator.most_samples == 1 or not estimation.unsure:
+        return estimation.estimator.notes
+    count, asked = len(estimation.running_means), estimation.subject.error
     return [
-        *hearing.judge.notes,
-        f"{hearing.judge.name}: {hearing.unsure} of {count} means are less certain than "
+        *estimation.estimator.notes,
+        f"{estimation.estimator.name}: {estimation.unsure} of {count} means are less certain than "
         f"±{asked:.0%}",
     ]

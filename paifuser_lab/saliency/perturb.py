@@ -1,6 +1,4 @@
-"""A model made ready to be looked at: other weights in a layer's place, other inputs at its door,
-for a while and never for good.
-"""
+"""A model perturbed for the time of a context: other weights in a layer, other inputs to it."""
 
 from __future__ import annotations
 
@@ -19,8 +17,8 @@ Change = Callable[[Tensor], Tensor]
 
 @contextmanager
 def twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """The model runs alone, in eval mode and full precision, by ways that have a second derivative;
-    chance is put back.
+    """The model runs alone, in eval mode and full precision, by operators that have a second derivative;
+    the state of random generators is restored.
 
     Fused attention has none, and the fast path of nn.TransformerEncoder passes its layers by.
     """
@@ -37,8 +35,8 @@ def twice_differentiable(model: nn.Module) -> Iterator[None]:
         yield
 
 
-def throw_again(device: torch.device, seed: int) -> None:
-    """Let a model that plays dice throw the same ones; devices that it is not on keep theirs."""
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Seed the CPU's generator and that of the model's device; other devices keep theirs."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):
@@ -56,34 +54,36 @@ def _no_fast_path() -> Iterator[None]:
 
 
 @contextmanager
-def weights_replaced(weights: Mapping[nn.Module, Tensor]) -> Iterator[None]:
-    """Layers with other weights; one that shares its weight with another is changed alone."""
-    before = [(layer, layer._parameters["weight"]) for layer in weights]
+def weights_replaced(weights: Mapping[tuple[nn.Module, str], Tensor]) -> Iterator[None]:
+    """Parameters of modules replaced by other values; where modules share one, only those named
+    change.
+    """
+    before = [(module, name, module._parameters[name]) for module, name in weights]
     try:
-        for layer, weight in weights.items():
-            layer._parameters["weight"] = weight  # type: ignore[assignment]
+        for (module, name), weight in weights.items():
+            module._parameters[name] = weight  # type: ignore[assignment]
         yield
     finally:
-        for layer, parameter in before:
-            layer._parameters["weight"] = parameter
+        for module, name, parameter in before:
+            module._parameters[name] = parameter
 
 
 @contextmanager
 def inputs_changed(changes: Mapping[nn.Module, Change]) -> Iterator[None]:
-    """Layers whose input goes through a function first, at every call; whole numbers, such as
-    tokens, do not.
+    """Layers whose input goes through a function first, at every call; integers, such as tokens, do
+    not.
     """
     handles = []
     try:
         for layer, change in changes.items():
-            handles.append(layer.register_forward_pre_hook(_at_the_door(change), with_kwargs=True))
+            handles.append(layer.register_forward_pre_hook(_input_hook(change), with_kwargs=True))
         yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _at_the_door(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]:
+def _input_hook(change: Change) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]:
     def changed(value: Any) -> Any:
         return change(value) if isinstance(value, Tensor) and value.is_floating_point() else value
 

@@ -11,7 +11,7 @@ from ..model.weights import weights_hash
 from ..records import Sensitivity
 from ..workload import Workload
 from ..workload.data import SampledBatches
-from .methods import JUDGES
+from .methods import ESTIMATORS
 
 
 def check_asked(
@@ -32,10 +32,10 @@ def check_asked(
                 f"{problem}, and int2-weights … int8-weights to look at{_nearest(name, NAMES)}."
             ) from problem
     for name in methods:
-        if name not in JUDGES:
+        if name not in ESTIMATORS:
             raise MeasureError(
                 f"{name!r} is no method; there are "
-                f"{', '.join(JUDGES)}{_nearest(name, tuple(JUDGES))}."
+                f"{', '.join(ESTIMATORS)}{_nearest(name, tuple(ESTIMATORS))}."
             )
     if not error > 0:
         raise MeasureError(
@@ -52,7 +52,7 @@ def methods_for(
     """The methods that this workload allows, and what there is to say about that."""
     asked = list(dict.fromkeys(methods))
     missing = "loss" if work.loss is None else "data" if data.what == "example inputs" else None
-    refused = [name for name in asked if JUDGES[name].needs_loss] if missing else []
+    refused = [name for name in asked if ESTIMATORS[name].needs_loss] if missing else []
     kept = [name for name in asked if name not in refused]
     notes = [f"judged on the {data.what}"] if data.what == "test data" else []
     if refused:

@@ -13,7 +13,7 @@ FEWEST = 4  # samples before their spread is believed
 
 
 @dataclass
-class Tally:
+class RunningMean:
     """Samples seen so far: how many, their mean, and the sum of their squared distances from it."""
 
     count: int = 0
@@ -21,8 +21,8 @@ class Tally:
     squares: float = 0.0
 
     @classmethod
-    def of(cls, estimate: Estimate) -> Tally:
-        """The tally that an estimate was made from."""
+    def of(cls, estimate: Estimate) -> RunningMean:
+        """The running mean that an estimate was made from."""
         count = estimate.samples or 1
         squares = 0.0 if estimate.error is None else estimate.error**2 * count * (count - 1)
         return cls(count, estimate.value, squares)

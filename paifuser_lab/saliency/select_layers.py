@@ -82,7 +82,7 @@ def why_not(module: nn.Module) -> str | None:
     return None
 
 
-def judgeable(modules: dict[str, nn.Module]) -> dict[str, Layer]:
+def usable_layers(modules: dict[str, nn.Module]) -> dict[str, Layer]:
     """The layers that can be judged."""
     return {
         name: Layer(name, module, channel_of(module) or 0)

@@ -1,5 +1,5 @@
-"""What the judges look at: the layers that can be rounded, the batches, and what rounding changes
-in a layer.
+"""What estimators work on: the layers that can be rounded, the batches, and what rounding changes in
+a layer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..model.watch import describe, first_nan, has_nan
 from ..workload import Workload
 from ..workload.data import Batch as Batch
 from ..workload.data import SampledBatches
-from .perturb import Change, inputs_changed, throw_again, weights_replaced
+from .perturb import Change, inputs_changed, seed_generators, weights_replaced
 
 RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
 
@@ -33,24 +33,25 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer whose weight can be rounded; `channel` is the dimension that has scales of its
-    own.
+    """A layer with a weight; `channel` is the dimension of its output channels, which have scales
+    of their own.
     """
 
     name: str
     module: nn.Module
     channel: int
+    parameter: str = "weight"
 
     @property
     def weight(self) -> Tensor:
-        """Its values, apart from any gradient."""
-        return self.module._parameters["weight"].detach()  # type: ignore[union-attr]
+        """Its values, detached from any graph."""
+        return self.module._parameters[self.parameter].detach()  # type: ignore[union-attr]
 
 
 @dataclass
 class Subject:
-    """A workload with the layers and formats to judge; whatever is changed in it is changed for a
-    moment.
+    """A workload with the layers and formats to estimate; every change of it is undone at the end
+    of its context.
     """
 
     work: Workload
@@ -68,8 +69,8 @@ class Subject:
         return [Key(layer, name) for layer in self.layers for name in self.formats]
 
     def answer(self, batch: Batch) -> Any:
-        """The model's answer; one that plays dice gets the same ones each time."""
-        throw_again(self.work.device, self.seed + (batch.number or 0))
+        """The model's answer; a model that draws random numbers draws the same ones each time."""
+        seed_generators(self.work.device, self.seed + (batch.number or 0))
         try:
             return batch.inputs.clone()(self.work.model)
         except Exception as error:
@@ -132,9 +133,12 @@ class Subject:
         self, weights: Mapping[str, Tensor], inputs: Mapping[str, Change]
     ) -> Iterator[None]:
         """Some layers with other weights, and some with their inputs changed."""
-        own = {self.layers[name].module: weight for name, weight in weights.items()}
-        doors = {self.layers[name].module: change for name, change in inputs.items()}
-        with weights_replaced(own), inputs_changed(doors):
+        replaced = {
+            (self.layers[name].module, self.layers[name].parameter): weight
+            for name, weight in weights.items()
+        }
+        inputs_of = {self.layers[name].module: change for name, change in inputs.items()}
+        with weights_replaced(replaced), inputs_changed(inputs_of):
             yield
 
     @contextmanager

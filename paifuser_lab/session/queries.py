@@ -1,8 +1,8 @@
-"""What a session can look at beside its recipe, of the model as it is: each under its name, with
-what the state is called meanwhile.
+"""What a session's worker can find out about the model without the recipe: one query each, by its
+name.
 
-A look hands out what it finds as it finds it, by the name under which the state has it; what was
-handed out is kept, however it ends.
+A query yields records as it finds them, by the name under which the state has them; what was
+yielded is kept, however the query ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..planner.precision.planning import FORMATS, GUIDE
 from ..pruning.groups import couple, cut_cost
 from ..pruning.targets import stairs
 from ..workload import Workload, running
-from .state import Status
 
 JUDGING = 0.6  # of the seconds for a plan, for how much each layer matters
 STOPPED = (
@@ -29,12 +28,12 @@ STOPPED = (
     "goes on from there."
 )
 STAIRS_S = 4.0  # for how long a layer takes at each width, where that was not measured before
-Found = dict[str, Any]
+Found = dict[str, Any]  # records, by the name under which the state has them
 
 
 @dataclass(frozen=True)
-class Look:
-    """What is asked for, and what is known when the worker comes to it."""
+class QueryContext:
+    """What a query may use: the workload, its time, and the records that are known so far."""
 
     work: Workload
     seconds: float
@@ -43,66 +42,70 @@ class Look:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _sensitivity(look: Look) -> Iterator[Found]:
-    found = saliency.sensitivity(look.work, seconds=look.seconds, should_stop=look.should_stop)
+def _sensitivity(context: QueryContext) -> Iterator[Found]:
+    found = saliency.sensitivity(
+        context.work, seconds=context.seconds, should_stop=context.should_stop
+    )
     if found is not None and found.rows:
         yield {"sensitivity": found}
 
 
-def _importance(look: Look) -> Iterator[Found]:
-    found = saliency.importance(look.work, seconds=look.seconds, should_stop=look.should_stop)
+def _importance(context: QueryContext) -> Iterator[Found]:
+    found = saliency.importance(
+        context.work, seconds=context.seconds, should_stop=context.should_stop
+    )
     if found is not None and found.rows:
         yield {"importance": found}
-    yield from _coupling(look)
+    yield from _coupling(context)
 
 
-def _coupling(look: Look) -> Iterator[Found]:
+def _coupling(context: QueryContext) -> Iterator[Found]:
     """Which channels go together, and what the model costs without some of them: found once, since
     the model as it is stays.
     """
-    if look.known["coupling"] is not None and look.known["cut_cost"] is not None:
+    if context.known["coupling"] is not None and context.known["cut_cost"] is not None:
         return
-    structure = couple(look.work.model, look.work.inputs)
-    yield {"coupling": structure.record(look.work.name)}
-    if look.known["baseline"] is not None:
-        cost = cut_cost(look.work.model, structure, look.known["baseline"])
+    structure = couple(context.work.model, context.work.inputs)
+    yield {"coupling": structure.record(context.work.name)}
+    if context.known["baseline"] is not None:
+        cost = cut_cost(context.work.model, structure, context.known["baseline"])
         yield {"cut_cost": cost}
-        with running(look.work.model):  # nobody else's model runs meanwhile
+        with running(context.work.model):  # nobody else's model runs meanwhile
             yield {"cut_cost": cost.with_stairs(stairs(structure, seconds=STAIRS_S))}
 
 
-def _allocation(look: Look) -> Iterator[Found]:
+def _allocation(context: QueryContext) -> Iterator[Found]:
     """A format for each layer within the limits that `options` are; what an earlier plan judged is
     not judged again.
     """
     judged = saliency.sensitivity(
-        look.work,
+        context.work,
         formats=[name for name in FORMATS if name != "fp32"],
         methods=(GUIDE,),
-        seconds=JUDGING * look.seconds,
-        resume=look.known["judged"],
-        should_stop=look.should_stop,
+        seconds=JUDGING * context.seconds,
+        resume=context.known["judged"],
+        should_stop=context.should_stop,
     )
     yield {"judged": judged}
     if judged.is_interrupted:
         raise MeasureError(STOPPED)
-    rest = (1 - JUDGING) * look.seconds
+    rest = (1 - JUDGING) * context.seconds
     yield {
         "allocation": plan_precision(
-            look.work,
+            context.work,
             sensitivity=judged,
             seconds=rest,
-            should_stop=look.should_stop,
-            **look.options,
+            should_stop=context.should_stop,
+            **context.options,
         )
     }
 
 
-def _achieved(look: Look) -> Iterator[Found]:
+def _achieved(context: QueryContext) -> Iterator[Found]:
     """What one point of the plan really does, the uniform ones counted after those of the
     frontier.
     """
-    plan, place = look.known["allocation"], look.options["place"]
+    plan, place = context.known["allocation"], context.options["place"]
     if plan is None or place >= len(plan.everything) or plan.everything[place].achieved is not None:
         return
     count = len(plan.points)
@@ -111,53 +114,71 @@ def _achieved(look: Look) -> Iterator[Found]:
         if place < count
         else {"points": [], "uniform": [place - count]}
     )
-    yield {"allocation": achieved(look.work, plan, seconds=look.seconds, **ours)}
+    yield {"allocation": achieved(context.work, plan, seconds=context.seconds, **ours)}
 
 
-def _fusion(look: Look) -> Iterator[Found]:
+def _fusion(context: QueryContext) -> Iterator[Found]:
     """What could run as one, of the model as it is; one that is stopped before all is timed tells
     nothing.
     """
     with suppress(StoppedError):
-        yield {"fusions": fusing.fusions(look.work, should_stop=look.should_stop)}
+        yield {"fusions": fusing.fusions(context.work, should_stop=context.should_stop)}
 
 
-def _attention(look: Look) -> Iterator[Found]:
+def _attention(context: QueryContext) -> Iterator[Found]:
     """What attention to a part of the keys costs, in the kind that `options` say."""
     yield {
         "attention_cost": attention_cost(
-            look.work, seconds=look.seconds, should_stop=look.should_stop, **look.options
+            context.work,
+            seconds=context.seconds,
+            should_stop=context.should_stop,
+            **context.options,
         )
     }
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One thing to look at: what the state is called meanwhile, for how many seconds unless
-    somebody says, and how it is found.
-    """
+class Query:
+    """Something to find out about the model, and how it is found."""
 
-    status: Status
+    name: str
+    status: str
+    """What the state's status is meanwhile."""
+    subject: str
+    """What the status line says is being found."""
     seconds: float
-    find: Callable[[Look], Iterator[Found]]
+    """How long it takes where nobody says."""
+    find: Callable[[QueryContext], Iterator[Found]]
 
 
-KINDS = {
-    "sensitivity": Kind("sensing", 20.0, _sensitivity),
-    "importance": Kind("weighing", 20.0, _importance),
-    "coupling": Kind("coupling", 5.0, _coupling),
-    "allocation": Kind("planning", 60.0, _allocation),
-    "achieved": Kind("proving", 4.0, _achieved),
-    "fusion": Kind("fusing", 10.0, _fusion),
-    "attention": Kind("attending", 20.0, _attention),
+SENSITIVITY = Query(
+    "sensitivity", "sensing", "how much each layer matters, in seconds", 20.0, _sensitivity
+)
+IMPORTANCE = Query(
+    "importance", "weighing", "how much each channel matters, in seconds", 20.0, _importance
+)
+COUPLING = Query("coupling", "coupling", "which channels go together", 5.0, _coupling)
+ALLOCATION = Query(
+    "allocation", "planning", "a number format for each layer, in seconds", 60.0, _allocation
+)
+ACHIEVED = Query(
+    "achieved", "proving", "what the chosen formats really do, in seconds", 4.0, _achieved
+)
+FUSION = Query("fusion", "fusing", "what can run as one, in seconds", 10.0, _fusion)
+ATTENTION = Query(
+    "attention",
+    "attending",
+    "what attention to a part of the keys costs, in seconds",
+    20.0,
+    _attention,
+)
+
+QUERIES = {
+    query.name: query
+    for query in (SENSITIVITY, IMPORTANCE, COUPLING, ALLOCATION, ACHIEVED, FUSION, ATTENTION)
 }
-FINDS = (
-    "sensitivity",
-    "importance",
-    "coupling",
-    "cut_cost",
-    "allocation",
-    "fusions",
-    "attention_cost",
-    "judged",
-)  # as the state calls them
+
+
+def subject_of(status: str) -> str:
+    """What is being found while the state has this status; '' where no query has it."""
+    return next((query.subject for query in QUERIES.values() if query.status == status), "")

@@ -27,8 +27,8 @@ from ..records import Comparison, Profile
 from ..steps import Step
 from ..variant import Variant, apply, kept_variant
 from ..workload import Workload, workload_of
-from .queries import FINDS, KINDS, Look
-from .state import State
+from .queries import QUERIES, QueryContext
+from .state import RECORDS, State, known_records
 from .ticker import ticking
 from .worker import Working, told
 
@@ -58,7 +58,7 @@ class Session(Working):
         self._looks: dict[
             str, tuple[float, dict[str, Any]]
         ] = {}  # what is to be looked at, for how many seconds, with what options
-        self._found: dict[str, Any] = dict.fromkeys(FINDS)
+        self._found: dict[str, Any] = dict.fromkeys(RECORDS)
         super().__init__(State(self._past[0], status="profiling"), name=f"session of {work.name}")
         wake_profiler()
         with self._lock:
@@ -104,11 +104,11 @@ class Session(Working):
         """Have the worker look at the model as it is, as soon as it is at rest: at its sensitivity,
         importance, coupling or allocation.
         """
-        if name not in KINDS:
+        if name not in QUERIES:
             raise PaifuserError(
-                f"A session cannot look at '{name}'; it looks at {', '.join(KINDS)}."
+                f"A session cannot look at '{name}'; it looks at {', '.join(QUERIES)}."
             )
-        seconds = KINDS[name].seconds if seconds is None else seconds
+        seconds = QUERIES[name].seconds if seconds is None else seconds
         if not seconds > 0:
             raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
         with self._open():
@@ -189,7 +189,7 @@ class Session(Working):
                 known,
                 self._profiles.get(self._past[0].digest),
                 self._profiles.get(recipe.digest),
-                **self._found,
+                **known_records(self._found),
                 status="applying",  # as the worker will at once
                 can_undo=len(self._past) > 1,
                 can_redo=bool(self._future),
@@ -207,7 +207,7 @@ class Session(Working):
     def _show(self, name: str, found: Any) -> None:
         with self._lock:
             self._found[name] = found
-            self._set(replace(self._state, **{name: found}))
+            self._set(self._state.with_record(name, found))
 
     def _keep(self, kept: OrderedDict[str, Found], recipe: Recipe, found: Found) -> None:
         """Keep what was found of a recipe in place of what was not used for longest; what the model
@@ -240,11 +240,11 @@ class Session(Working):
         seconds, options = self._looks.pop(name)
         self._set(
             replace(
-                self._state, status=KINDS[name].status, done=0, total=round(seconds), error=None
+                self._state, status=QUERIES[name].status, done=0, total=round(seconds), error=None
             )
         )
         known = self._found | {"baseline": self._profiles.get(self._past[0].digest)}
-        look = Look(self._own, seconds, lambda: version != self._version, known, options)
+        look = QueryContext(self._own, seconds, lambda: version != self._version, known, options)
         return lambda: self._find(name, look, version)
 
     def _serve(self, recipe: Recipe, version: int) -> None:
@@ -300,14 +300,14 @@ class Session(Working):
             on_round=on_round,
         )
 
-    def _find(self, name: str, look: Look, version: int) -> None:
+    def _find(self, name: str, look: QueryContext, version: int) -> None:
         """Look at something; a stop or a newer choice ends it, and what it found until then is
         kept.
         """
         error = None
         try:
             with ticking(lambda done: self._update(version, done=done)):
-                for found in KINDS[name].find(look):
+                for found in QUERIES[name].find(look):
                     for one, record in found.items():
                         self._show(one, record)
         except BaseException as raised:

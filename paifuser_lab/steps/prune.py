@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -15,17 +15,30 @@ from torch import nn
 
 from ..errors import StepError
 from ..model.watch import describe
-from ..pruning.groups import Structure, couple, cut_again, cut_and_tell
+from ..pruning.groups import Structure, couple, cut_again, cut_and_remember
 from ..pruning.groups.proof import Proven, Wanted, prove
-from ..pruning.groups.scores import Importance, Scores, default_importance, described, unit_scores
+from ..pruning.groups.scores import Scores, UnitScores, default_importance, described, unit_scores
 from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
-from ..pruning.refit import Repair, chosen_repairs, lost_layers, mend
-from ..pruning.targets import Aim, Aimed, Goal, Ways, aimed, fewest_units, told
+from ..pruning.refit import Repair, refit_model, repairs_for, shrunk_layers
+from ..pruning.targets import (
+    ChosenWidths,
+    Goal,
+    Target,
+    WidthOptions,
+    choose_widths,
+    fewest_units,
+    target_notes,
+)
 from ..quantization import QuantizedLayer
 from ..records import ChannelGroup, counted, readable_share
+from ..saliency.channels import CHANNEL_ESTIMATORS
 from ..workload import running
 from .step import Draft, Step, matching
 
+if TYPE_CHECKING:
+    Importance = str
+else:
+    Importance = Literal[tuple(CHANNEL_ESTIMATORS)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 Kept = Annotated[float, Field(gt=0, le=1)]
 MOST_NOTES = 12
@@ -51,7 +64,8 @@ class Prune(Step):
         description="instead of a ratio, the share of the original's parameters, flops or latency that is to be left, such as latency: 0.5",
     )
     importance: Importance | None = Field(
-        default=None, description="taylor where there is a loss and data, else magnitude"
+        default=None,
+        description="a method of lab.importance, whose values are cut by; taylor where there is a loss and train data, else magnitude",
     )
     layers: dict[str, Ratio] = Field(
         default={}, description="pattern of dotted paths → another ratio; later patterns win"
@@ -71,7 +85,11 @@ class Prune(Step):
         description="widths are multiples of this where they can be, and a named layer keeps just its share; by itself 8, "
         "a half of it or less where a target needs that, and for latency the widths that were measured",
     )
-    seed: int = Field(default=0, ge=0, description="what random importance draws from")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="the order of the batches that importance is estimated on, and what is drawn at random; as in lab.importance",
+    )
     repair: list[Repair] | None = Field(
         default=None,
         description="what makes up for the cut, least-squares or batch-norm; both where there is train data",
@@ -119,24 +137,25 @@ class Prune(Step):
         before = _weight_count(draft.module)
         structure = couple(draft.module, draft.work.inputs)
         shares = self._shares(draft.module, structure)
-        wanted, proven, target = self._proven(draft, structure, shares)
+        with running(draft.module):
+            scores = self._scores(draft, structure)
+        wanted, proven, target = self._proven(draft, structure, shares, scores.groups)
         if not proven.accepted:
             raise StepError(
                 f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}."
             )
         removed = {unit for index in proven.accepted for unit in wanted[index]}
-        repairs = chosen_repairs(self.repair, draft.work)
-        whole = copy.deepcopy(draft.module) if repairs else draft.module
-        draft.remembered = cut_and_tell(draft.module, structure, removed, proven.left_alone)
+        repairs = repairs_for(self.repair, draft.work)
+        original = copy.deepcopy(draft.module) if repairs else draft.module
+        draft.remembered = cut_and_remember(draft.module, structure, removed, proven.left_alone)
+        after = _weight_count(draft.module)
         importance = self.importance or default_importance(draft.work)
-        draft.notes += _told(
-            structure, wanted, proven, importance, before, _weight_count(draft.module)
-        )
+        draft.notes += _notes(structure, wanted, proven, importance, before, after) + scores.notes
         if repairs:
-            lost = lost_layers(whole, draft.module, structure, removed)
-            draft.notes += mend(draft.work, whole, draft.module, lost, repairs)
+            lost = shrunk_layers(original, draft.module, structure, removed)
+            draft.notes += refit_model(draft.work, original, draft.module, lost, repairs)
         if target is not None:
-            draft.notes += told(
+            draft.notes += target_notes(
                 draft.work, draft.module, structure, removed, target, count=draft.threads
             )
 
@@ -165,15 +184,22 @@ class Prune(Step):
             shares |= dict.fromkeys(chosen, 1 - ratio)
         return shares
 
+    def _scores(self, draft: Draft, structure: Structure) -> UnitScores:
+        method = self.importance or default_importance(draft.work)
+        return unit_scores(
+            draft.work, draft.module, structure, method, self.seed, draft.should_stop
+        )
+
     def _proven(
-        self, draft: Draft, structure: Structure, shares: dict[int, float | None]
-    ) -> tuple[Wanted, Proven, Aimed | None]:
+        self,
+        draft: Draft,
+        structure: Structure,
+        shares: dict[int, float | None],
+        scores: list[Scores],
+    ) -> tuple[Wanted, Proven, ChosenWidths | None]:
         """The units to remove of each group, those that were proven, and the target; others make up
         for what is refused on the way to it.
         """
-        importance = self.importance or default_importance(draft.work)
-        with running(draft.module):
-            scores = unit_scores(draft.work, draft.module, structure, importance, self.seed)
         refused: dict[int, str] = {}
         while True:
             kept, target = self._kept(draft, structure, shares, scores)
@@ -195,7 +221,7 @@ class Prune(Step):
         structure: Structure,
         shares: dict[int, float | None],
         scores: list[Scores],
-    ) -> tuple[dict[int, int], Aimed | None]:
+    ) -> tuple[dict[int, int], ChosenWidths | None]:
         """How many units each group keeps that loses some; where only layers are named, the others
         keep theirs.
         """
@@ -209,15 +235,15 @@ class Prune(Step):
         if self.to is not None:
             ((goal, share),) = self.to.items()
             limits = self._limits(draft.module, structure, free, LEAST_KEPT)
-            ways = Ways(
+            ways = WidthOptions(
                 kept, fewest_units(draft.work, draft.module, structure, limits), self.round_to
             )
-            target = aimed(
+            target = choose_widths(
                 draft.work,
                 draft.module,
                 structure,
                 scores,
-                Aim(goal, share),
+                Target(goal, share),
                 ways,
                 count=draft.threads,
             )
@@ -280,18 +306,20 @@ def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
     for index, reason in proven.refused.items():
         return f"'{structure.groups[index].name}': {reason}"
     if not structure.groups:
-        return "no layer of it has weights in floating point"
+        return (
+            "no layer of it has weights in floating point; put 'prune' before 'precision' and 'qat'"
+        )
     group = structure.groups[free[0] if free else 0]
     if free:
         return f"'{group.name}' has {counted(group.width, 'unit')}, of which that share is none; ask for more"
     return f"'{group.name}': {group.pinned or 'it is protected'}"
 
 
-def _told(
+def _notes(
     structure: Structure,
     wanted: Wanted,
     proven: Proven,
-    importance: Importance,
+    importance: str,
     before: int,
     after: int,
 ) -> list[str]:

@@ -16,7 +16,7 @@ from ..errors import StepError
 from ..model.watch import describe
 from ..model.weights import parameter_count
 from ..pruning.blocks import Blocks, find_blocks, least_harm, leave_out, obstacle
-from ..pruning.refit import Repair, chosen_repairs, mend, products, samples_of
+from ..pruning.refit import Repair, products, refit_model, repairs_for, samples_of
 from ..records import counted, readable_share
 from ..workload import Inputs
 from .step import Draft, Step, matching
@@ -79,7 +79,7 @@ class Shorten(Step):
         _check(draft.module, draft.work.inputs, blocks, chosen)
         before = parameter_count(draft.module)
         draft.remembered = {"blocks": {layer: blocks.free[layer] for layer in chosen}}
-        repairs = chosen_repairs(self.repair, draft.work)
+        repairs = repairs_for(self.repair, draft.work)
         whole = copy.deepcopy(draft.module) if repairs else draft.module
         leave_out(draft.module, blocks, chosen)
         of = counted(len(blocks.innermost), "block")
@@ -95,7 +95,9 @@ class Shorten(Step):
             for layer, kind in written.items()
         ]
         if repairs:
-            draft.notes += mend(draft.work, whole, draft.module, products(draft.module), repairs)
+            draft.notes += refit_model(
+                draft.work, whole, draft.module, products(draft.module), repairs
+            )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
         """Leave out the same blocks."""

@@ -1,93 +1,67 @@
-"""Join an ES module and what it imports to one: a module that is sent as text has no address, and
-cannot import its neighbours.
+"""Link an ES module and what it imports into one text: a panel sends its module as text, and a
+module without an address cannot import its neighbours.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2s
 from pathlib import Path
 
 from .._assets import asset
 from ..errors import FileError
+from .section import Section, sections
 
-IMPORT = re.compile(r'^import\s*\{([^}]*)\}\s*from\s*"\./([\w-]+\.js)";?[ \t]*\n', re.M)
-EXPORT = re.compile(r"^export\s+(?=(?:async\s+)?(?:function|const|let|class)\b)", re.M)
-TOP_LEVEL = re.compile(
-    r"^(?:export\s+)?(?:async\s+)?(?:function\*?|const|let|class)\s+([A-Za-z_$][\w$]*)", re.M
+IMPORT = re.compile(
+    r'^import\s*\{([^}]*)\}\s*from\s*"(\.\.?/(?:[\w-]+/)*[\w-]+\.js)";?[ \t]*\n', re.M
 )
-LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\()|export\b(?!\s+default))", re.M)
+EXPORT = re.compile(
+    r"^export\s+((?:async\s+)?(?:function\*?|const|class)\s+)([A-Za-z_$][\w$]*)", re.M
+)
+LEFT_OVER = re.compile(r"^\s*(?:import\b(?!\s*[(:,.])|export\b(?!\s*[:,.]))", re.M)
 COMMENT = re.compile(
     r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*\n", re.M | re.S
 )  # types and their prose are for readers, not for the wire
 CAST = re.compile(r"/\*\* @\w+ .*?\*/ ?")  # a type in the middle of a line
-STYLES = (
-    "theme.css",
-    "views.css",
-    "memory.css",
-    "importance.css",
-    "allocation.css",
-    "prediction.css",
-    "groups.css",
-    "fusion.css",
-    "attention.css",
-)
+FIRST_STYLES = ("shared/theme.css", "shared/grid.css", "workbench/workbench.css")
 
 
-@cache
 def front_end(view: str) -> tuple[str, str]:
-    """The module that the panel of a view sends, with nothing that only other views need; and the
-    style of all panels.
+    """The module that the panel of a view sends, without what only other views need, and the style
+    of all panels.
     """
-    folder = asset("widgets/index.js").parent
-    first, *others = view.split("_")
-    function = first + "".join(word.capitalize() for word in others)
-    entry = (
-        'import { rendering } from "./index.js";\n'
-        f'import {{ {function} }} from "./{view}.js";\n'
-        f'export default {{ render: rendering({function}, "{style_name()}") }};\n'
-    )
-    return linked(entry, folder), _style().replace(".pf-panel", f".pf-panel.{style_name()}")
+    return _front_end(view, sections())
 
 
-@cache
 def style_name() -> str:
     """The class that the style is for. A saved notebook brings the style of its day, which must
     neither replace nor reach this one.
     """
-    return f"pf-{blake2s(_style().encode(), digest_size=3).hexdigest()}"
+    return _style_name(_style(sections()))
 
 
-@cache
-def _style() -> str:
-    folder = asset("widgets/index.js").parent
+def linked(entry: str, root: Path, elsewhere: Mapping[str, Path] | None = None) -> str:
+    """One module out of an entry's text and all that it imports.
+
+    Each module becomes the scope of a function that returns its exports, before the modules that
+    need it: private names may repeat. Folders that are not in the root are `elsewhere`, by name.
+    """
+    modules = _Modules(root, elsewhere or {})
+    entry, default = re.subn(r"^export default\b", "const panel =", entry, flags=re.M)
+    body = modules.body(entry, root / "panel", ())
     return slim(
-        "\n".join(COMMENT.sub("", (folder / name).read_text(encoding="utf-8")) for name in STYLES)
+        "\n".join([*modules.scopes.values(), body, "export default panel;" if default else ""])
     )
 
 
-def linked(entry: str, folder: Path) -> str:
-    """One module out of a module's text and all that it imports, each once and before whoever needs
-    it.
-    """
-    texts: dict[Path, str] = {}
-    for name in _imported(entry, "the entry"):
-        _collect(folder / name, texts, ())
-    _check_names(texts)
-    parts = [*(EXPORT.sub("", text) for text in texts.values()), entry]
-    whole = "\n".join(slim(CAST.sub("", COMMENT.sub("", IMPORT.sub("", part)))) for part in parts)
-    if found := LEFT_OVER.search(whole):
-        line = whole[found.start() :].strip().splitlines()[0]
-        raise FileError(
-            f'`{line}` cannot be linked; write import {{ name }} from "./file.js" or export function.'
-        )
-    return whole
-
-
 def slim(text: str) -> str:
-    """Without indentation, empty lines and lines that are a comment; what stands between backticks
-    is left as it is.
+    """A text without indentation, empty lines and lines of comment; what stands between backticks
+    stays as it is.
     """
     kept, is_quoted = [], False
     for line in text.splitlines():
@@ -98,44 +72,130 @@ def slim(text: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def _collect(path: Path, texts: dict[Path, str], above: tuple[Path, ...]) -> None:
-    if path in above:
-        raise FileError(
-            f"{path.name} imports itself through {', '.join(one.name for one in above)}."
-        )
-    if path in texts:
-        return
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise FileError(
-            f"{above[-1].name if above else 'The panel'} needs {path.name}, which cannot be read: "
-            f"{error}."
-        ) from error
-    for name in _imported(text, path.name):
-        _collect(path.parent / name, texts, (*above, path))
-    texts[path] = text
+@dataclass
+class _Modules:
+    """The modules that were read so far, by their variable, each as one statement."""
 
+    root: Path
+    elsewhere: Mapping[str, Path]
+    scopes: dict[str, str] = field(default_factory=dict)
+    paths: dict[str, Path] = field(default_factory=dict)
 
-def _imported(text: str, whose: str) -> list[str]:
-    """The files that a module imports from."""
-    for names, name in IMPORT.findall(text):
-        if " as " in names:
+    def body(self, text: str, path: Path, importers: tuple[Path, ...]) -> str:
+        """A module's statements after its imports as constants; what it imports is added first."""
+        above = (*importers, path)
+        imports = [
+            f"const {{ {_destructured(names)} }} = {self._add(target, above)};\n"
+            for names, target in IMPORT.findall(text)
+        ]
+        exports = [name for _, name in EXPORT.findall(text)]
+        statements = EXPORT.sub(r"\1\2", IMPORT.sub("", text))
+        statements = CAST.sub("", COMMENT.sub("", statements))
+        if left_over := LEFT_OVER.search(statements):
+            line = statements[left_over.start() :].strip().splitlines()[0]
             raise FileError(
-                f"{whose} renames what it imports from {name}; give the thing the name that it is "
-                "to have."
+                f"`{line}` in {path.name} cannot be linked; write "
+                'import { name } from "./file.js" or export function.'
             )
-    return [name for _, name in IMPORT.findall(text)]
+        ending = f"return {{ {', '.join(exports)} }};\n" if importers else ""
+        return "".join(imports) + statements + ending
 
-
-def _check_names(texts: dict[Path, str]) -> None:
-    """All modules share one scope in the end."""
-    owner: dict[str, Path] = {}
-    for path, text in texts.items():
-        for name in TOP_LEVEL.findall(text):
-            if name in owner:
+    def _add(self, target: str, above: tuple[Path, ...]) -> str:
+        """The variable of a module, which is read when it is first imported."""
+        importer = above[-1]
+        path = self._located(importer.parent, target)
+        if path in above:
+            raise FileError(
+                f"{path.name} imports itself through {', '.join(one.name for one in above)}."
+            )
+        variable = self._variable(path)
+        if self.paths.setdefault(variable, path) != path:
+            raise FileError(
+                f"{path} and {self.paths[variable]} have one name; rename one of their folders."
+            )
+        if variable not in self.scopes:
+            try:
+                text = path.read_text(encoding="utf-8")
+            except OSError as error:
+                who = importer.name if len(above) > 1 else "The panel"
                 raise FileError(
-                    f"{name} is defined in {owner[name].name} and in {path.name}; one name stands "
-                    "for one thing."
-                )
-            owner[name] = path
+                    f"{who} needs {path.name}, which cannot be read: {error}."
+                ) from error
+            body = self.body(text, path, above)
+            self.scopes[variable] = f"const {variable} = (() => {{\n{body}}})();"
+        return variable
+
+    def _located(self, folder: Path, target: str) -> Path:
+        """The file of an import; a section that lies elsewhere imports `../shared/` from here."""
+        path = Path(os.path.normpath(folder / target))
+        if path.parent in (self.root / name for name in self.elsewhere):
+            return self.elsewhere[path.parent.name] / path.name
+        is_ours = path.parent.name == "shared" and not path.exists()
+        return self.root / "shared" / path.name if is_ours else path
+
+    def _variable(self, path: Path) -> str:
+        is_inside = path.is_relative_to(self.root)
+        parts = path.relative_to(self.root).parts if is_inside else path.parts[-2:]
+        return "$" + "$".join(re.sub(r"\W", "_", part.removesuffix(".js")) for part in parts)
+
+
+@cache
+def _front_end(view: str, known: tuple[Section, ...]) -> tuple[str, str]:
+    style = _style(known)
+    name = _style_name(style)
+    in_workbench = [one for one in known if one.title] if view == "workbench" else []
+    imports = [
+        f'import {{ {camel(one)} }} from "./{one}/index.js";'
+        for one in (view, *(section.name for section in in_workbench))
+    ]
+    made = camel(view)
+    if view == "workbench":
+        made = f"{made}([{', '.join(_entry(one) for one in in_workbench)}])"
+    entry = [
+        'import { rendering } from "./shared/rendering.js";',
+        *imports,
+        f'export default {{ render: rendering({made}, "{name}") }};',
+    ]
+    elsewhere = {one.name: one.folder for one in known if one.folder}
+    module = linked("\n".join(entry) + "\n", asset("widgets"), elsewhere)
+    return module, style.replace(".pf-panel", f".pf-panel.{name}")
+
+
+def camel(view: str) -> str:
+    """What the module of a view calls its function: `sideBySide` of `side_by_side`."""
+    first, *others = view.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _entry(section: Section) -> str:
+    """What the workbench's page knows of a section: its declaration and its view."""
+    facts = {
+        "name": section.name,
+        "title": section.title,
+        "tab": section.tab or section.name,
+        "isWide": section.is_wide,
+        "isAlwaysShown": section.is_always_shown,
+    }
+    return f"{{ ...{json.dumps(facts)}, make: {camel(section.name)} }}"
+
+
+@cache
+def _style(known: tuple[Section, ...]) -> str:
+    """The style sheets of all folders, what others build on first."""
+    root = asset("widgets")
+    sheets = [root / name for name in FIRST_STYLES]
+    shared = sorted((root / "shared").glob("*.css"))
+    others = [*sorted(root.glob("*/*.css"))]
+    elsewhere = [sheet for one in known if one.folder for sheet in sorted(one.folder.glob("*.css"))]
+    ordered = dict.fromkeys([*sheets, *shared, *others, *elsewhere])
+    return slim("\n".join(COMMENT.sub("", one.read_text(encoding="utf-8")) for one in ordered))
+
+
+def _style_name(style: str) -> str:
+    return f"pf-{blake2s(style.encode(), digest_size=3).hexdigest()}"
+
+
+def _destructured(names: str) -> str:
+    """`a, b as c` of an import as an object pattern takes it: `a, b: c`."""
+    listed = [name.strip() for name in names.split(",") if name.strip()]
+    return ", ".join(re.sub(r"\s+as\s+", ": ", name) for name in listed)

@@ -15,8 +15,9 @@ from ..figures import DRAWERS, Drawing, figure
 from ..figures.style import image
 from ..progress import is_static
 from ..records import Record
+from ..records.workload_name import workload_key
 from .linker import front_end, style_name
-from .wire import packed
+from .section import packed
 
 LONGEST_TABLE = 40_000
 
@@ -25,7 +26,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
     """A view of a record. `panel.selected` is the chosen layer: set it, or `panel.observe(...,
     "selected")`.
 
-    Panels about the same workload share the selection: a click in one selects in the others.
+    Panels about one workload object share the selection: a click in one selects in the others.
     """
 
     view = traitlets.Unicode(help="which view is drawn").tag(sync=True)
@@ -45,12 +46,12 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         super().__init__(
             view=view, data=data, _anywidget_id=style_name(), **traits
         )  # by this id one style replaces another
-        name = workload or getattr(record, "workload", "")
-        self._companions: WeakSet[Panel] = PANELS.setdefault(name, WeakSet()) if name else WeakSet()
+        key = workload_key(workload or getattr(record, "workload", ""))
+        self._companions: WeakSet[Panel] = PANELS.setdefault(key, WeakSet()) if key else WeakSet()
         self._companions.add(self)
 
     @traitlets.observe("selected")
-    def _tell_companions(self, change: Any) -> None:
+    def _select_in_companions(self, change: Any) -> None:
         for panel in tuple(getattr(self, "_companions", ())):
             if panel.selected != change["new"]:
                 panel.selected = change["new"]
@@ -101,4 +102,4 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return f"{type(self).__name__}({self.record!r})"
 
 
-PANELS: dict[str, WeakSet[Panel]] = {}  # by workload
+PANELS: dict[str, WeakSet[Panel]] = {}  # by the key of their workload

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar, overload
 
 import traitlets
 
@@ -23,22 +25,56 @@ from ..records import (
     FusionMap,
     Importance,
     Profile,
+    Record,
     Sensitivity,
 )
 from ..session import Session
 from ..session.state import State
 from ..variant import Variant
 from ..workload import Workload, workload_of
-from .allocating import limits_of, point_at, with_point
-from .attending import checked_kind, with_attention
-from .choices import with_precision, with_pruning, without
-from .fusing import fused_by_recipe, fused_now, with_all, with_place
 from .lifetime import held, hold, let_go, weakly
 from .panel import Panel
-from .shown import Shown
-from .wire import packed, packed_profile
+from .presenter import Presenter
+from .recipe_edits import without
+from .section import Section, sections
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Record)
+
+
+class SectionRecord(Generic[R]):
+    """An attribute of the workbench: the record of a section, where it is known. Set it to show one
+    that you have.
+    """
+
+    def __init__(self, section: str) -> None:
+        self.name = section
+
+    @overload
+    def __get__(self, bench: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, bench: Workbench, owner: type) -> R | None: ...
+    def __get__(self, bench: Workbench | None, owner: type) -> Self | R | None:
+        if bench is None:
+            return self
+        record: R | None = bench.session.state.record(self._key)
+        return record
+
+    def __set__(self, bench: Workbench, record: R | None) -> None:
+        if record is not None:
+            check_layers(record, self._section, bench.session.work)
+        bench.session.show(self._key, record)
+        if record is not None and self._section.follow_up:
+            bench.session.look_at(self._section.follow_up)
+
+    @property
+    def _section(self) -> Section:
+        return next(section for section in sections() if section.name == self.name)
+
+    @property
+    def _key(self) -> str:
+        return self._section.record_name or self.name
 
 
 class Workbench(Panel):
@@ -65,16 +101,21 @@ class Workbench(Panel):
         )
     ).tag(sync=True)
 
+    sensitivity = SectionRecord[Sensitivity]("sensitivity")
+    importance = SectionRecord[Importance]("importance")
+    allocation = SectionRecord[Allocation]("allocation")
+    fusions = SectionRecord[FusionMap]("fusion")
+    attention_cost = SectionRecord[AttentionCost]("attention")
+
     def __init__(self, work: Workload, *, rounds: int = 30, seconds: float = 10.0) -> None:
         work = workload_of(work)
         _replace_earlier(work)
         self._drawn: Profile | None = None
-        self._viewed: tuple[Any, ...] = ()
         self.session = Session(work, rounds=rounds, seconds=seconds)
         weakref.finalize(self, self.session.close)
-        self.shown = Shown(work)
+        self.presenter = Presenter(work)
         super().__init__(
-            "workbench", workload=work.name, state=self.shown.state(self.session.state)
+            "workbench", workload=work.name, state=self.presenter.state(self.session.state)
         )
         self._stop_listening = self.session.observe(weakly(self._on_state))
         self._on_state(self.session.state)
@@ -104,36 +145,8 @@ class Workbench(Panel):
         return self.session.state.profile
 
     @property
-    def sensitivity(self) -> Sensitivity | None:
-        """How much each layer matters, where that was looked at; set it to show one that you
-        have.
-        """
-        return self.session.state.sensitivity
-
-    @sensitivity.setter
-    def sensitivity(self, found: Sensitivity | None) -> None:
-        if found is not None:
-            check_layers(found, self.session.work)
-        self.session.show("sensitivity", found)
-
-    @property
-    def importance(self) -> Importance | None:
-        """How much each channel matters, where that was looked at; set it to show one that you
-        have.
-        """
-        return self.session.state.importance
-
-    @importance.setter
-    def importance(self, found: Importance | None) -> None:
-        if found is not None:
-            check_layers(found, self.session.work)
-        self.session.show("importance", found)
-        if found is not None:
-            self.session.look_at("coupling")
-
-    @property
     def coupling(self) -> Coupling | None:
-        """Which channels go together, as soon as somebody has looked at how much they matter."""
+        """Which channels are removed together, known once their importance was asked for."""
         return self.session.state.coupling
 
     @property
@@ -142,55 +155,6 @@ class Workbench(Panel):
         `coupling`.
         """
         return self.session.state.cut_cost
-
-    @property
-    def allocation(self) -> Allocation | None:
-        """A number format for each layer and the frontier of others, where that was planned; set it
-        to show one that you have.
-        """
-        return self.session.state.allocation
-
-    @allocation.setter
-    def allocation(self, found: Allocation | None) -> None:
-        if found is not None:
-            check_known("allocation", found.workload, found.formats, self.session.work)
-        self.session.show("allocation", found)
-
-    @property
-    def fusions(self) -> FusionMap | None:
-        """Where layers of the model as it is can run as one, where that was looked at; set it to
-        show one that you have.
-        """
-        return self.session.state.fusions
-
-    @fusions.setter
-    def fusions(self, found: FusionMap | None) -> None:
-        if found is not None:
-            check_known(
-                "fusion map",
-                found.workload,
-                [layer for one in found.fusions for layer in one.layers],
-                self.session.work,
-            )
-        self.session.show("fusions", found)
-
-    @property
-    def attention_cost(self) -> AttentionCost | None:
-        """What attention to a part of the keys costs, where that was looked at; set it to show one
-        that you have.
-        """
-        return self.session.state.attention_cost
-
-    @attention_cost.setter
-    def attention_cost(self, found: AttentionCost | None) -> None:
-        if found is not None:
-            check_known(
-                "attention cost",
-                found.workload,
-                [row.layer for row in found.layers],
-                self.session.work,
-            )
-        self.session.show("attention_cost", found)
 
     def open(self) -> None:
         """Open the way to the page; ipywidgets would refer to the workbench from here on, shown or
@@ -231,67 +195,18 @@ class Workbench(Panel):
         profile = state.profile or state.baseline
         if profile is not None and profile is not self._drawn:
             self._drawn = self.record = profile
-            self.data = packed_profile(profile)
+            self.data = self.presenter.profile(profile)
             self._on_selected()
-        views = self._views_of(state)
+        views = self.presenter.views(state)
         if views is not None:
             self.views = views
-        self.state = self.shown.state(state) | {
+        self.state = self.presenter.state(state) | {
             key: self.state[key] for key in ("code", "saved") if key in self.state
         }
 
-    def _views_of(self, state: State) -> dict[str, Any] | None:
-        """The tabs beside the layers; None while they are what they were."""
-        before = self._viewed[1] if self._viewed else None
-        compared = (
-            before if state.is_busy else state.comparison
-        )  # a tab does not go while somebody reads it
-        looked = (
-            state.sensitivity,
-            state.importance,
-            state.coupling,
-            state.cut_cost,
-            state.allocation,
-        )
-        viewed = (
-            self._drawn,
-            compared,
-            *looked,
-            state.fusions,
-            fused_by_recipe(state),
-            state.attention_cost,
-        )
-        if self.views and all(
-            one is other for one, other in zip(self._viewed, viewed, strict=True)
-        ):
-            return None
-        self._viewed = viewed
-        views: dict[str, Any] = {}
-        if self._drawn is not None:
-            views["roofline"] = packed(self._drawn.roofline)
-        if compared is not None:
-            views["comparison"] = packed(compared)
-        if state.sensitivity is not None:
-            views["sensitivity"] = self.shown.packed("sensitivity", state.sensitivity)
-        if state.importance is not None:
-            views["importance"] = self.shown.packed("importance", state.importance)
-        if state.coupling is not None:
-            views["coupling"] = self.shown.coupling(state.coupling, state.cut_cost)
-        if state.allocation is not None:
-            views["allocation"] = self.shown.packed("allocation", state.allocation)
-        if (fusions := self.shown.fusions(state)) is not None:
-            views["fusion"] = self.shown.packed("fusion", fusions)
-        if state.attention_cost is not None:
-            views["attention"] = self.shown.packed("attention", state.attention_cost)
-        return views | {"hardware": self.shown.hardware}
-
     @traitlets.observe("selected")
     def _on_selected(self, change: Any = None) -> None:
-        state = self.session.state
-        profile = state.profile or state.baseline
-        self.detail = (
-            self.shown.detail(profile, self.selected, state.baseline) if profile is not None else {}
-        )
+        self.detail = self.presenter.detail(self.session.state, self.selected)
 
     @traitlets.observe("requests")
     def _on_requests(self, change: Any) -> None:
@@ -308,97 +223,47 @@ class Workbench(Panel):
                 try:
                     self._serve(request)
                 except Exception as error:
-                    told = (
-                        str(error)
-                        if isinstance(error, PaifuserError)
-                        else f"{type(error).__name__}: {first_line(error)}"
-                    )
+                    message = str(error)
                     if not isinstance(error, PaifuserError):
+                        message = f"{type(error).__name__}: {first_line(error)}"
                         logger.exception("request %s failed", request.get("do"))
-                    self.session.tell(told)
+                    self.session.tell(message)
                 self.served = request["id"]
 
     def _serve(self, request: dict[str, Any]) -> None:
-        answers: dict[str, Callable[[], Any]] = {
-            "choose": lambda: self.session.choose(request["step"]),
-            "precision": lambda: self.session.set_recipe(
-                with_precision(self.recipe, request["layer"], request["name"])
-            ),
-            "prune": lambda: self.session.set_recipe(self._pruned(request)),
-            "drop": lambda: self.session.set_recipe(
-                without(self.recipe, int(request["index"]), str(request.get("label", "")))
-            ),
-            "undo": self.session.undo,
-            "redo": self.session.redo,
-            "stop": self.session.stop,
-            "measure": self.session.measure_again,
-            "sensitivity": lambda: self.session.look_at("sensitivity"),
-            "importance": lambda: self.session.look_at("importance"),
-            "allocation": lambda: self.session.look_at(
-                "allocation", **limits_of(request, self.session.state)
-            ),
-            "allocate": lambda: self._allocate(request["point"]),
-            "fusion": lambda: self.session.look_at("fusion"),
-            "fuse": lambda: self._fuse(request["place"], is_on=bool(request["is_on"])),
-            "fuse_all": lambda: self.session.set_recipe(
-                with_all(self.recipe, is_on=bool(request["is_on"]))
-            ),
-            "attention_cost": lambda: self.session.look_at(
-                "attention", kind=checked_kind(request["kind"])
-            ),
-            "attention": lambda: self.session.set_recipe(
-                with_attention(self.recipe, self.attention_cost, request)
-            ),
-            "dismiss": lambda: self.session.tell(None),
-            "save": self._save,
-            "code": lambda: self._note(code=self.recipe.as_code()),
-        }
+        answers = self._answers()
         if request["do"] not in answers:
             raise PaifuserError(
                 f"The workbench does not know '{request['do']}'; it knows {', '.join(answers)}."
             )
-        answers[request["do"]]()
+        answers[request["do"]](request)
 
-    def _allocate(self, place: Any) -> None:
-        """Choose a point of the plan, and have it held against what was predicted."""
-        self.session.set_recipe(with_point(self.recipe, point_at(self.allocation, place)))
-        self.session.look_at("achieved", place=place)
-
-    def _fuse(self, place: str, *, is_on: bool) -> None:
-        """Have one place run as one, or no longer."""
-        state = self.session.state
-        found = self.shown.fusions(state)
-        if found is None:
-            raise PaifuserError(
-                "Nobody has looked yet at what can run as one; find what can be fused first."
-            )
-        self.session.set_recipe(
-            with_place(state.recipe, found, fused_now(state)["on"], place, is_on=is_on)
-        )
-
-    def _pruned(self, request: dict[str, Any]) -> Recipe:
-        """The recipe with what a threshold removes, judged as the person saw it."""
-        return with_pruning(
-            self.recipe, self._ratios(request), self.importance.method if self.importance else ""
-        )
-
-    def _ratios(self, request: dict[str, Any]) -> dict[str, float]:
-        """What to remove of each layer: of one, or of all by one threshold."""
-        if request["layer"]:
-            return {request["layer"]: float(request["ratio"])}
-        if self.importance is None:
-            raise PaifuserError(
-                "Nobody has looked yet at how much each channel matters; find the importance first."
-            )
-        kept = self.importance.kept(threshold=request["threshold"])
-        return dict.fromkeys(kept, 0.0) | self.importance.ratios(kept)
+    def _answers(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
+        """What the page may ask for: of the recipe and the session here, and of the sections."""
+        session = self.session
+        answers: dict[str, Callable[[dict[str, Any]], Any]] = {
+            "choose": lambda request: session.choose(request["step"]),
+            "drop": lambda request: session.set_recipe(
+                without(self.recipe, int(request["index"]), str(request.get("label", "")))
+            ),
+            "undo": lambda request: session.undo(),
+            "redo": lambda request: session.redo(),
+            "stop": lambda request: session.stop(),
+            "measure": lambda request: session.measure_again(),
+            "dismiss": lambda request: session.tell(None),
+            "save": lambda request: self._save(),
+            "code": lambda request: self._note(code=self.recipe.as_code()),
+        }
+        for section in sections():
+            answers |= {name: partial(answer, self) for name, answer in section.requests.items()}
+        return answers
 
     def _save(self) -> None:
         path = self.recipe.save(Path("recipe.yaml"))
         self._note(saved=path.name)
 
-    def _note(self, **told: str) -> None:
-        self.state = self.state | told
+    def _note(self, **notes: str) -> None:
+        self.state = self.state | notes
 
     def __repr__(self) -> str:
         return f"Workbench({self.session.work.name}: {self.recipe.label})"
@@ -417,18 +282,12 @@ def _replace_earlier(work: Workload) -> None:
             let_go(one)
 
 
-def check_layers(found: Sensitivity | Importance, work: Workload) -> None:
-    """Refuse what was found of another model."""
-    check_known(
-        type(found).__name__.lower(), found.workload, [row.layer for row in found.rows], work
-    )
-
-
-def check_known(what: str, of: str, layers: Iterable[str], work: Workload) -> None:
-    """Refuse what has layers that a workload's model has not."""
+def check_layers(record: Any, section: Section, work: Workload) -> None:
+    """Refuse a record of another model."""
     known = {name for name, _ in work.model.named_modules()}
-    if strangers := [layer for layer in layers if layer not in known]:
+    if strangers := [layer for layer in section.layers(record) if layer not in known]:
+        what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(record).__name__).lower()
         raise WorkloadError(
-            f"The {what} of {of} has a layer '{strangers[0]}' that {work.name} has not; give one "
-            "of the same model."
+            f"The {what} of {record.workload} has a layer '{strangers[0]}' that {work.name} has "
+            "not; give one of the same model."
         )

@@ -26,6 +26,7 @@ from ..errors import ForwardError, MeasureError, PaifuserError, WorkloadError, f
 from ..model.copying import copied
 from ..model.watch import describe, failing_layer, first_nan, has_nan
 from ..records import Origin
+from ..records.workload_name import WorkloadName
 
 Loss = Callable[[Any, Any], Tensor]
 Options = dict[str, dict[str, Any]]  # a step's name, and what was chosen for it
@@ -105,7 +106,7 @@ class Workload:
                 f"A workload needs a torch.nn.Module; {type(model).__name__} is none."
             )
         self.model = model
-        self.name = _checked_name(name or type(model).__name__)
+        self.name: str = WorkloadName(_checked_name(name or type(model).__name__))
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did

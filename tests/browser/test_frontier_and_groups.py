@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 import paifuser_lab as lab
-from paifuser_lab import looks
+from paifuser_lab.session import queries
 from torch import nn
 
-looks.KINDS["allocation"] = replace(looks.KINDS["allocation"], seconds=6.0)
+queries.QUERIES["allocation"] = replace(queries.QUERIES["allocation"], seconds=6.0)
 torch.manual_seed(0)
 body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU())
 model = nn.Sequential()

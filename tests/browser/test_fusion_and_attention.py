@@ -16,11 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 import paifuser_lab as lab
-from paifuser_lab import looks
+from paifuser_lab.session import queries
 from torch import nn
 from torch.nn import functional as F
 
-looks.KINDS["attention"] = replace(looks.KINDS["attention"], seconds=3.0)
+queries.QUERIES["attention"] = replace(queries.QUERIES["attention"], seconds=3.0)
 torch.manual_seed(0)
 
 class Attention(nn.Module):

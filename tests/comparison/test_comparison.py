@@ -20,7 +20,7 @@ from paifuser_lab.measure import Candidate, Samples
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.records import Ceiling, Hardware, Measurement
 from paifuser_lab.session.state import State
-from paifuser_lab.widgets.shown import figures
+from paifuser_lab.widgets.presenter import figures
 from tests.support.models import Counting, Small, images
 
 MACHINE = Hardware(

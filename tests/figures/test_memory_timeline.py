@@ -16,7 +16,7 @@ from paifuser_lab.errors import FileError, ForwardError, WorkloadError
 from paifuser_lab.measure import peak_bytes
 from paifuser_lab.records import MemoryTimeline, Record
 from paifuser_lab.records.memory import MOST_GROUPS, OTHERS, layer_groups
-from paifuser_lab.widgets.wire import packed
+from paifuser_lab.widgets.section import packed
 from paifuser_lab.workload import running
 from tests.support.models import Mapped, Small, Tied, ids, images
 

@@ -20,7 +20,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.fusion import evaluate
 from paifuser_lab.fusion.product_call import product_backends, run_product
 from paifuser_lab.records import FusionMap
-from paifuser_lab.widgets.wire import packed_fusions
+from paifuser_lab.widgets.tabs.fusion import packed_fusions
 from tests.support.fusing_models import fused, patterns
 
 pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")

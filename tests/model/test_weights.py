@@ -256,7 +256,7 @@ UNFIT = {
     "a wrong shape": (
         lambda state: {**state, "head.weight": torch.ones(5, 9)},
         r"has shape \(5, 9\) for 'head.weight' where the model wants \(5, 8\)",
-    ),  # noqa: E501
+    ),
 }
 
 

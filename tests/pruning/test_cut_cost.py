@@ -23,7 +23,8 @@ from paifuser_lab._assets import asset
 from paifuser_lab.bench.prune_zoo import architectures
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
 from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record
-from paifuser_lab.widgets.wire import packed
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.coupling import packed_cut_cost
 from tests.support.models import Small, images
 
 pytestmark = [
@@ -158,7 +159,7 @@ def test_a_cost_survives_a_file_and_tells_what_it_counts(cost, tmp_path):
 
 
 def test_it_is_sent_in_few_bytes(cost):
-    data = packed(cost)
+    data = packed_cut_cost(cost)
     sizes = [
         len(one)
         for value in data.values()
@@ -185,8 +186,8 @@ HARNESS = """
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 const [folder, path] = process.argv.slice(2);
-const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling_table.js`));
-const { unpackedCutCost, widthsAfter, foretold } = await import(pathToFileURL(`${folder}/cut_cost.js`));
+const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling/table.js`));
+const { unpackedCutCost, widthsAfter, foretold } = await import(pathToFileURL(`${folder}/importance/cut_cost.js`));
 const revived = (key, value) => {
   if (typeof value !== "object" || value === null || !("base64" in value)) return value;
   const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));
@@ -211,7 +212,7 @@ def on_the_page(cost, coupling, removed, folder):
         )
         pytest.skip("there is no Node on this machine")
     given = {
-        "cost": packed(cost),
+        "cost": packed_cut_cost(cost),
         "coupling": packed(coupling),
         "removed": [list(one.items()) for one in removed],
     }
@@ -220,7 +221,7 @@ def on_the_page(cost, coupling, removed, folder):
     )
     (folder / "harness.mjs").write_text(HARNESS)
     ran = subprocess.run(
-        [program, "harness.mjs", str(asset("widgets/index.js").parent), "given.json"],
+        [program, "harness.mjs", str(asset("widgets")), "given.json"],
         cwd=folder, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
@@ -282,9 +283,9 @@ def test_what_torch_s_fused_encoder_layer_will_compute_is_foretold(count):
         step = {"prune": {"layers": removed, "importance": "random", "round_to": 1}}
         variant = lab.apply(work, lab.Recipe([step]))
         seen = lab.profile(variant, runs=1, seconds=0.01, threads=1)
-        told = cost.predict(cost.widths(removed))
+        predicted = cost.predict(cost.widths(removed))
         assert (
-            told.flops == pytest.approx(2 * seen.root.total_macs, abs=20)
-            and told.flops < 0.9 * cost.predict(cost.full).flops
+            predicted.flops == pytest.approx(2 * seen.root.total_macs, abs=20)
+            and predicted.flops < 0.9 * cost.predict(cost.full).flops
         )
-        assert told.parameters == sum(weight.numel() for weight in variant.module.parameters())
+        assert predicted.parameters == sum(weight.numel() for weight in variant.module.parameters())

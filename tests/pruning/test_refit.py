@@ -19,8 +19,8 @@ from paifuser_lab.errors import RecipeError
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.pruning.groups import couple, cut
-from paifuser_lab.pruning.refit import lost_layers, mend
-from paifuser_lab.pruning.refit.context import Scene
+from paifuser_lab.pruning.refit import refit_model, shrunk_layers
+from paifuser_lab.pruning.refit.context import RefitContext
 from paifuser_lab.pruning.refit.normal_equations import Sums, fit
 from paifuser_lab.pruning.refit.norms import measure_again
 from paifuser_lab.workload.data import samples_of
@@ -94,11 +94,11 @@ def test_channels_that_others_can_stand_in_for_cost_almost_nothing(options):
     removed = set(structure.units[0][1::2])
     cut(model, structure, removed)
     before = output_error(work.output(), model(*work.inputs.args))[0]
-    mend(
+    refit_model(
         work,
         work.model,
         model,
-        lost_layers(work.model, model, structure, removed),
+        shrunk_layers(work.model, model, structure, removed),
         ["least-squares"],
     )
     assert (
@@ -180,7 +180,9 @@ def test_each_layer_comes_near_to_what_it_answered_at_the_channels_that_it_kept(
     cut(smaller, structure, removed)
     wanted = model[:3](work.inputs.args[0])[:, 4:]
     before = output_error(wanted, smaller[:3](work.inputs.args[0]))[0]
-    mend(work, model, smaller, lost_layers(model, smaller, structure, removed), ["least-squares"])
+    refit_model(
+        work, model, smaller, shrunk_layers(model, smaller, structure, removed), ["least-squares"]
+    )
     assert output_error(wanted, smaller[:3](work.inputs.args[0]))[0] < 0.8 * before
 
 
@@ -192,7 +194,7 @@ def test_batch_norms_keep_the_statistics_of_the_cut_model():
     structure = couple(cut_model, work.inputs)
     removed = set(structure.units[0][:4])
     cut(cut_model, structure, removed)
-    done = measure_again(Scene(model, cut_model, {}, samples_of(work), work.inputs))
+    done = measure_again(RefitContext(model, cut_model, {}, samples_of(work), work.inputs))
     assert done.sentence == "measured the statistics of 1 batch-norm again"
     with torch.no_grad():
         given = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)

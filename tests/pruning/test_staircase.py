@@ -87,12 +87,12 @@ def test_a_model_is_as_quick_as_the_staircases_say(pace):
     variant = pruned(work, 0.5)
     assert taken(variant.module) <= 0.5 * taken(work.model)
     share = taken(variant.module) / taken(work.model)
-    (told,) = (
+    (note,) = (
         note
         for note in variant.notes
         if "of the original's predicted" in note and note.startswith("latency")
     )
-    assert told.startswith(f"latency: {share:.1%} of the original's predicted") and told.endswith(
+    assert note.startswith(f"latency: {share:.1%} of the original's predicted") and note.endswith(
         "measured in turn, 1 thread"
     )
     assert gap(masked(work.model, variant.module), variant.module, work.inputs) < 1e-9

@@ -20,8 +20,8 @@ from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.measure import flops as flops_of_torch
 from paifuser_lab.pruning.groups import couple, solve
 from paifuser_lab.pruning.groups.costs import Cost, Size, Term, flops, parameters, spent_flops
-from paifuser_lab.pruning.groups.select import rungs
-from paifuser_lab.pruning.groups.solve import least_reachable, loss_by_kept, reach
+from paifuser_lab.pruning.groups.select import allowed_widths
+from paifuser_lab.pruning.groups.solve import loss_by_kept, solve_widths, take_narrowest
 from paifuser_lab.records import ChannelGroup
 from paifuser_lab.steps.prune import Prune
 from tests.support.models import images
@@ -101,25 +101,25 @@ def test_a_target_is_reached_by_no_more_than_one_rung(data):
     )
     step = data.draw(st.sampled_from([1, 2, 8]))
     groups = [ChannelGroup(name="g", width=width, unit=1, members=()) for width in widths]
-    ladders = {index: rungs(group, step, 1) for index, group in enumerate(groups)}
+    ladders = {index: allowed_widths(group, step, 1) for index, group in enumerate(groups)}
     losses = {
         index: loss_by_kept(torch.rand(width).double().numpy() + 0.01)
         for index, width in enumerate(widths)
     }
     least, cost = Cost(widths, terms), Cost(widths, terms)
-    least_reachable(least, ladders)
+    take_narrowest(least, ladders)
     most = (
         least.total
         + data.draw(st.floats(0, 1)) * (cost.total - least.total) * 0.999
         + 1e-9 * cost.total
     )
-    reach(cost, most, losses, ladders)
+    solve_widths(cost, most, losses, ladders)
     assert cost.total <= most + 1e-9 * most
     assert Cost(cost.kept, terms).total == pytest.approx(cost.total)
-    for index, ladder in ladders.items():
-        above = [kept for kept in (widths[index], *ladder) if kept > cost.kept[index]]
+    for index, allowed in ladders.items():
+        above = [kept for kept in (widths[index], *allowed) if kept > cost.kept[index]]
         if above:
-            assert cost.kept[index] in ladder
+            assert cost.kept[index] in allowed
             assert cost.total - cost.saved(index, above[-1]) > most, "a group could have kept more"
 
 
@@ -154,9 +154,9 @@ def test_where_cost_is_flat_a_group_stays_at_the_end_of_the_flat():
 
     cost = Cost([64], [Term(1.0, (Size(0.0, ((0, 1.0),)),))], valued=stairs)
     losses = {0: loss_by_kept(torch.ones(64).double().numpy())}
-    reach(cost, 3.0, losses, {0: tuple(range(63, 0, -1))})
+    solve_widths(cost, 3.0, losses, {0: tuple(range(63, 0, -1))})
     assert cost.kept == [48]
-    reach(cost, 1.5, losses, {0: tuple(range(63, 0, -1))})
+    solve_widths(cost, 1.5, losses, {0: tuple(range(63, 0, -1))})
     assert cost.kept == [16]
 
 
@@ -165,7 +165,7 @@ def test_what_matters_less_goes_first_and_what_saves_more():
         [8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(1.0, (Size(0.0, ((1, 1.0),)),))]
     )
     dull, sharp = torch.ones(8).double(), torch.tensor([1.0] + [0.01] * 7).double()
-    reach(
+    solve_widths(
         cost,
         9,
         {0: loss_by_kept(dull.numpy()), 1: loss_by_kept(sharp.numpy())},
@@ -175,7 +175,7 @@ def test_what_matters_less_goes_first_and_what_saves_more():
     cost = Cost(
         [8, 8], [Term(1.0, (Size(0.0, ((0, 1.0),)),)), Term(9.0, (Size(0.0, ((1, 1.0),)),))]
     )
-    reach(
+    solve_widths(
         cost,
         70,
         {index: loss_by_kept(dull.numpy()) for index in (0, 1)},
@@ -201,7 +201,7 @@ def test_a_network_of_a_thousand_layers_is_chosen_in_seconds():
     cost.saved = noted
     losses = {index: loss_by_kept(torch.rand(32).double().numpy()) for index in range(1000)}
     total = cost.total
-    reach(cost, 0.2 * total, losses, dict.fromkeys(range(1000), (24, 16, 8)))
+    solve_widths(cost, 0.2 * total, losses, dict.fromkeys(range(1000), (24, 16, 8)))
     assert 0.19 * total < cost.total <= 0.2 * total
     assert count < 100_000, "each fall should be looked at a few times, not at each step"
 
@@ -244,8 +244,8 @@ def test_the_smallest_reachable_share_that_is_told_can_be_reached():
     work = work_of(plain())
     with pytest.raises(StepError, match="smallest reachable share is") as refused:
         pruned(work, {"parameters": 0.001})
-    told = float(str(refused.value).split("smallest reachable share is ")[1].split(";")[0])
-    assert counted(pruned(work, {"parameters": told}).module) <= told * counted(work.model)
+    smallest = float(str(refused.value).split("smallest reachable share is ")[1].split(";")[0])
+    assert counted(pruned(work, {"parameters": smallest}).module) <= smallest * counted(work.model)
 
 
 def test_limits_hold_against_the_original_widths():
@@ -310,8 +310,7 @@ def test_a_target_is_refused_beside_whole_numbers():
     with pytest.raises(
         StepError,
         match=(
-            "layers in whole numbers are not counted, so no target can be kept; prune before "
-            "'precision'"
+            "quantized layers are not counted, so no target can be kept; prune before 'precision'"
         ),
     ):
         lab.apply(work, lab.Recipe(steps))

@@ -94,7 +94,7 @@ def test_a_recipe_as_code_makes_the_same_recipe_when_run(recipe: Recipe) -> None
         ),
         max_leaves=8,
     )
-)  # noqa: E501
+)
 def test_plain_data_survives_yaml(data: Any) -> None:
     assert parse(dump(data))[0] == data
     assert parse(dump(data, flow=True))[0] == data

@@ -15,13 +15,13 @@ from torch.nn import functional as F
 from paifuser_lab.errors import MeasureError
 from paifuser_lab.saliency import trace_estimators
 from paifuser_lab.saliency.curvature import Slope, slope
-from paifuser_lab.workload.data import sampled_batches
 from paifuser_lab.saliency.lanczos import density, top_eigenvalues
 from paifuser_lab.saliency.perturb import twice_differentiable
 from paifuser_lab.saliency.probes import hutch_plus_plus, hutchinson, signs
-from paifuser_lab.saliency.select_layers import candidates, judgeable
+from paifuser_lab.saliency.select_layers import candidates, usable_layers
 from paifuser_lab.saliency.subject import Key, Subject
 from paifuser_lab.workload import Workload
+from paifuser_lab.workload.data import sampled_batches
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -38,7 +38,10 @@ def small(hidden: int = 5, *, seed: int = 0) -> Workload:
 
 def subject_of(work: Workload) -> Subject:
     subject = Subject(
-        work, judgeable(dict(candidates(work))), ("int4-weights",), sampled_batches(work, None, 0)
+        work,
+        usable_layers(dict(candidates(work))),
+        ("int4-weights",),
+        sampled_batches(work, None, 0),
     )
     with twice_differentiable(work.model):
         subject.watch()

@@ -18,16 +18,16 @@ from paifuser_lab.errors import MeasureError
 from paifuser_lab.formats import rounded
 from paifuser_lab.records import Estimate, Sensitivity
 from paifuser_lab.saliency import estimation
-from paifuser_lab.saliency.methods import JUDGES
+from paifuser_lab.saliency.methods import ESTIMATORS
 from paifuser_lab.saliency.methods.fisher import one_by_one
-from paifuser_lab.saliency.running_mean import Tally
+from paifuser_lab.saliency.running_mean import RunningMean
 from paifuser_lab.saliency.subject import Batch
 from paifuser_lab.workload import Inputs
 from tests.support.models import Mapped, Small, Tied, ids, images, state_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SCORED = [name for name in JUDGES if name not in ("eigenvalues", "density")]
+SCORED = [name for name in ESTIMATORS if name not in ("eigenvalues", "density")]
 
 
 def classes(
@@ -48,7 +48,7 @@ def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_for
     work = classes()
     before = state_of(work.model)
     seen = lab.sensitivity(
-        work, formats=("bf16", "int8", "int2-weights"), methods=tuple(JUDGES), error=0.5
+        work, formats=("bf16", "int8", "int2-weights"), methods=tuple(ESTIMATORS), error=0.5
     )
     assert (
         [row.layer for row in seen.rows] == ["0", "2", "4"]
@@ -66,7 +66,7 @@ def test_every_way_of_judging_gives_a_number_and_an_error_for_each_layer_and_for
         assert row.curvature is not None and row.curvature.trace is not None
         assert abs(row.curvature.top_eigenvalues[0]) >= abs(row.curvature.top_eigenvalues[-1])
         assert sum(share for _, share in row.curvature.density) == pytest.approx(1)
-    assert {method.name for method in seen.methods} == set(JUDGES)
+    assert {method.name for method in seen.methods} == set(ESTIMATORS)
     assert set(seen.methods[0].agreement) <= {"bf16", "int8", "int2-weights"}
     assert state_of(work.model) == before
 
@@ -190,10 +190,10 @@ def test_a_batch_is_cut_into_its_examples_keyword_arguments_and_targets_alike():
 
 def test_a_mean_and_its_error_grow_as_numpys_would_and_can_be_taken_up_again():
     values = torch.randn(9).double()
-    tally = Tally()
+    running_mean = RunningMean()
     for value in values[:5]:
-        tally.add(float(value))
-    again = Tally.of(tally.estimate)
+        running_mean.add(float(value))
+    again = RunningMean.of(running_mean.estimate)
     for value in values[5:]:
         again.add(float(value))
     assert again.mean == pytest.approx(float(values.mean()))
@@ -311,7 +311,7 @@ def test_it_goes_on_from_an_earlier_record_and_computes_nothing_twice(monkeypatc
             row.scores["int8"]["ablation"].error
         )
     monkeypatch.setattr(
-        estimation.Hearing, "_round", lambda *_: pytest.fail("it was known already")
+        estimation.Estimation, "_round", lambda *_: pytest.fail("it was known already")
     )
     again = lab.sensitivity(
         work, formats=("int8",), methods=("ablation",), error=1e-9, resume=joined

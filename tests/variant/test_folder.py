@@ -390,9 +390,7 @@ def test_a_name_of_the_zoo_is_never_a_folder(
 def rewrite_manifest(path: Path) -> None:
     """As somebody would who means to deceive, or mends a folder by hand."""
     files = {
-        one.name: folder.write.sha256(one)
-        for one in path.iterdir()
-        if one.name != "manifest.json"
+        one.name: folder.write.sha256(one) for one in path.iterdir() if one.name != "manifest.json"
     }
     data = json.loads((path / "manifest.json").read_text())
     data["data"]["files"] = files

@@ -14,7 +14,7 @@ import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.planner import recipe_of
 from paifuser_lab.records import Achieved, Allocation, AllocationPoint
-from paifuser_lab.widgets.wire import packed
+from paifuser_lab.widgets.section import packed
 
 NASTY = "<img src=x onerror=alert(1)>"
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 import paifuser_lab as lab
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
 from paifuser_lab.session import queries
-from paifuser_lab.widgets.shown import LOOKING
+from paifuser_lab.session.queries import subject_of
 
 PATIENCE = 120.0
 TOKENS = 130  # more than two blocks of keys
@@ -60,7 +60,9 @@ def shared(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("tabs"))
         patch.setattr("paifuser_lab.session.session.LOOK_S", 0.05)
         patch.setitem(
-            queries.KINDS, "attention", dataclasses.replace(queries.KINDS["attention"], seconds=0.2)
+            queries.QUERIES,
+            "attention",
+            dataclasses.replace(queries.QUERIES["attention"], seconds=0.2),
         )
         made = lab.Workbench(
             lab.Workload(Small(), torch.randn(1, 3, 16, 16), name="small"), rounds=1, seconds=0.1
@@ -106,7 +108,7 @@ def test_what_can_be_fused_is_found_when_somebody_asks(bench):
     ask(bench, do="fusion")
     state = bench.wait(PATIENCE)
     end()
-    assert state.error is None and "fusing" in seen and "fusing" in LOOKING
+    assert state.error is None and "fusing" in seen and subject_of("fusing")
     assert bench.views["fusion"]["layers"] == [list(one.layers) for one in state.fusions.fusions]
     assert ["first", "norm", "act"] in bench.views["fusion"]["layers"]
 
@@ -179,9 +181,9 @@ def test_a_switch_that_there_is_not_is_told_in_place(bench, place, sentence):
     assert sentence in bench.state["error"] and len(bench.recipe) == 0
 
 
-def test_without_a_look_there_is_nothing_to_switch(bench):
+def test_without_a_query_there_is_nothing_to_switch(bench):
     ask(bench, do="fuse", place="first", is_on=True)
-    assert "Nobody has looked yet at what can run as one" in bench.state["error"]
+    assert "Nothing is known yet of what can be fused" in bench.state["error"]
 
 
 def test_a_map_of_another_model_is_refused(bench):
@@ -224,7 +226,7 @@ def test_what_attention_costs_is_found_for_the_kind_that_was_asked_for(bench):
     ask(bench, do="attention_cost", kind="block")
     state = bench.wait(PATIENCE)
     end()
-    assert state.error is None and "attending" in seen and "attending" in LOOKING
+    assert state.error is None and "attending" in seen and subject_of("attending")
     assert (state.attention_cost.kind, bench.views["attention"]["kind"]) == ("block", "block")
     assert bench.views["attention"]["layer"] == ["attention"]
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import paifuser_lab as lab
 from paifuser_lab.errors import RecipeError
 from paifuser_lab.records import AttentionCost, AttentionLayer, Fusion, FusionMap
-from paifuser_lab.widgets.attending import attending_now, attention_step, with_attention
-from paifuser_lab.widgets.fusing import (
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.attention import attending_now, attention_step, with_attention
+from paifuser_lab.widgets.tabs.fusion import (
     chosen,
     fuse_options,
     is_slower,
@@ -24,7 +25,6 @@ from paifuser_lab.widgets.fusing import (
     with_all,
     with_place,
 )
-from paifuser_lab.widgets.wire import packed
 
 NASTY = "<img src=x onerror=alert(1)>"
 

@@ -8,13 +8,15 @@ from dataclasses import replace
 
 import numpy
 import pytest
+import torch
 from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import profiler
-from paifuser_lab.widgets.shown import as_measured
-from paifuser_lab.widgets.wire import NUMBERS, packed
-from paifuser_lab.widgets.workbench import with_precision, without
+from paifuser_lab.widgets.details import as_measured
+from paifuser_lab.widgets.recipe_edits import without
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.layers import NUMBERS, with_precision
 from tests.support.models import Small, images
 
 PATIENCE = 120.0
@@ -273,3 +275,21 @@ def test_taking_the_last_choice_of_a_precision_step_back_drops_it():
     )
     assert with_precision(with_precision(recipe, "a", ""), "b", "") == lab.Recipe(["fold"])
     assert without(recipe, 0)[0].kind == "precision"
+
+
+def test_two_models_of_one_name_do_not_select_in_each_other():
+    works = [
+        lab.Workload(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 8, 8)) for _ in range(2)
+    ]
+    first, second = (profiler.profile(work, seconds=0.05) for work in works)
+    assert first.workload == second.workload == "Sequential"
+    one, same, other = lab.show(first), lab.show(first.roofline), lab.show(second)
+    one.selected = "0"
+    assert (same.selected, other.selected) == ("0", "")
+
+
+def test_the_workbench_and_a_panel_of_its_record_share_the_selection(bench):
+    made = bench()
+    table = lab.show(made.profile)
+    made.selected = "conv"
+    assert table.selected == "conv"

@@ -21,8 +21,10 @@ from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT
 from paifuser_lab.formats import AUTOCAST, FLOATS, NAMES
 from paifuser_lab.records import Estimate, LayerSensitivity, Method, Sensitivity
-from paifuser_lab.widgets.shown import CHOICES, Shown, parted
-from paifuser_lab.widgets.wire import packed
+from paifuser_lab.session.state import State
+from paifuser_lab.widgets.presenter import Presenter
+from paifuser_lab.widgets.section import packed
+from paifuser_lab.widgets.tabs.layers import CHOICES, parted
 from tests.support.colours import contrast, luminance
 from tests.support.models import images
 
@@ -193,7 +195,7 @@ def test_steps_and_numbers_are_those_of_the_widget():
 )
 def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp, series):
     light, dark = (
-        asset("widgets/theme.css")
+        asset("widgets/shared/theme.css")
         .read_text(encoding="utf-8")
         .split('[data-jp-theme-light="false"]')[:2]
     )
@@ -205,7 +207,7 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
     rules = dict(
         re.findall(
             r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
-            asset("widgets/views.css").read_text(),
+            asset("widgets/shared/heat.css").read_text(),
         )
     )
     assert all(contrast(told[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp))
@@ -392,8 +394,9 @@ def test_every_format_is_a_choice_and_why_a_layer_cannot_is_one_reason_for_all_o
 
 
 def test_layers_without_weights_have_no_choice_at_all():
-    shown = Shown(lab.Workload(nn.Sequential(nn.ReLU()), images(), name="bare"))
-    assert set(parted(shown.cannot)["cannot"]) == {"0"} and parted(shown.cannot)["cannot_in"] == {}
+    shown = Presenter(lab.Workload(nn.Sequential(nn.ReLU()), images(), name="bare"))
+    state = shown.state(State(recipe=lab.Recipe([])))
+    assert set(state["cannot"]) == {"0"} and state["cannot_in"] == {}
 
 
 def test_a_choice_and_that_it_was_served_reach_the_page_as_one_message(monkeypatch):

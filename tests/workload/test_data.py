@@ -115,15 +115,18 @@ def test_the_generator_of_a_loader_is_put_back():
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        (Failing(), r"the train data fail at batch 1 \(OSError: the disk is gone\); mend them"),
-        (iter(PAIRS), "the train data can be gone through only once; give a list"),
-        ([(1, 2, 3)], r"batch 0 of the train data is a tuple of 3; let it be \(inputs, target\)"),
-        ([PAIRS[0][0]], "batch 0 of the train data is a Tensor; let it be"),
-        (7, "the train data are a int; give a list"),
-        ([], "the train data hold no batch; give at least one pair"),
+        (Failing(), r"the train data of small fail at batch 1 \(OSError: the disk is gone\); mend them"),
+        (iter(PAIRS), "the train data of small can be gone through only once; give a list"),
+        (
+            [(1, 2, 3)],
+            r"batch 0 of the train data of small is a tuple of 3; let it be \(inputs, target\)",
+        ),
+        ([PAIRS[0][0]], "batch 0 of the train data of small is a Tensor; let it be"),
+        (7, "the train data of small are a int; give a list"),
+        ([], "the train data of small hold no batch; give at least one pair"),
         (
             [(PAIRS[0][0] * float("nan"), PAIRS[0][1])],
-            "'taylor': a gradient is NaN or infinite; look for one in the train data",
+            "'taylor' cannot be estimated: the loss of small is nan on batch 0; mend the model",
         ),
     ],
 )
@@ -134,7 +137,7 @@ def test_what_is_wrong_with_the_data_is_told_before_a_channel_goes(train, said):
 
 def test_pruning_rounded_layers_says_what_to_put_first():
     with pytest.raises(
-        StepError, match=r"'taylor' finds no gradient .* put 'prune' before 'precision' and 'qat'"
+        StepError, match=r"no layer .* in floating point; put 'prune' before 'precision' and 'qat'"
     ):
         applied(PAIRS, {"precision": {"default": "int8"}}, {"prune": {"ratio": 0.5}})
 
@@ -155,10 +158,13 @@ def failing(answer: Tensor, target: Tensor) -> Tensor:
     [
         (
             failing,
-            r"the model or its loss fails on the train data \(ValueError: odd target\); mend them",
+            r"the loss of small fails on batch \d: odd target; it is called as loss\(answer, target\)",
         ),
-        (nn.CrossEntropyLoss(reduction="none"), r"'taylor' finds no gradient .* scalar"),
-        (lambda answer, target: 1.0, "'taylor' finds no gradient"),
+        (
+            nn.CrossEntropyLoss(reduction="none"),
+            r"'taylor' .*shape \(2,\); let it return one number",
+        ),
+        (lambda answer, target: 1.0, "'taylor' has no gradient"),
     ],
 )
 def test_a_loss_without_a_gradient_is_told(loss, said):

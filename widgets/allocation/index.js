@@ -1,5 +1,6 @@
 /** A number format for each layer: the frontier of what can be had, what its points really did, and which of them is the recipe. */
 
+import { BudgetForm } from "./budget_form.js";
 import { allocationDots, allocationFrame, cardSpot } from "./layout.js";
 import {
   achievedMark,
@@ -14,12 +15,11 @@ import {
 } from "./marks.js";
 import { pointRows } from "./prediction.js";
 import { formatWords, layerCount, pointFigures, unpackedAllocation } from "./table.js";
-import { BudgetForm } from "./budget_form.js";
-import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
+import { freshId, HoverCard, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
+import { nearestDot } from "../shared/points.js";
 import { PredictionTable } from "../shared/prediction_table.js";
-import { nearestDot } from "../roofline/layout.js";
 
 /** @typedef {import("./layout.js").AllocationDot} AllocationDot */
 /** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */

@@ -203,18 +203,16 @@ function centred({ x, text }, frame) {
 
 /** @param {AllocationDot[]} line */
 function frontierSpots(line) {
-  return line
-    .slice(1)
-    .flatMap((dot, place) => [
-      ...Array.from({ length: 12 }, (_, step) => ({
-        x: line[place].x + ((dot.x - line[place].x) * step) / 12,
-        y: line[place].y,
-      })),
-      ...Array.from({ length: 6 }, (_, step) => ({
-        x: dot.x,
-        y: line[place].y + ((dot.y - line[place].y) * step) / 6,
-      })),
-    ]);
+  return line.slice(1).flatMap((dot, place) => [
+    ...Array.from({ length: 12 }, (_, step) => ({
+      x: line[place].x + ((dot.x - line[place].x) * step) / 12,
+      y: line[place].y,
+    })),
+    ...Array.from({ length: 6 }, (_, step) => ({
+      x: dot.x,
+      y: line[place].y + ((dot.y - line[place].y) * step) / 6,
+    })),
+  ]);
 }
 
 /** @param {number} x @param {AllocationFrame} frame */

@@ -1,11 +1,10 @@
 /** A frontier as SVG: its axes, lines and marks. */
 
-import { reachOf } from "../sensitivity/agreement_layout.js";
 import { lineNames, lossLimitText, steppedPath, uniformNames } from "./layout.js";
 import { amountText, lostQuantity } from "./table.js";
 import { h, s } from "../shared/dom.js";
 import { heatText } from "../shared/heat_scale.js";
-import { markPath } from "../roofline/layout.js";
+import { markPath, reachOf } from "../shared/points.js";
 
 /** @typedef {import("./table.js").AllocationTable} AllocationTable */
 /** @typedef {import("./layout.js").AllocationFrame} AllocationFrame */

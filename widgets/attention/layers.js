@@ -3,8 +3,7 @@
 import { indexAfterKey } from "../shared/chart.js";
 import { fresh, h, set } from "../shared/dom.js";
 import { readablePercent } from "../shared/format.js";
-import { heatLook } from "../sensitivity/heat_cells.js";
-import { heatShare, heatText } from "../shared/heat_scale.js";
+import { heatLook, heatShare, heatText } from "../shared/heat_scale.js";
 import { partedPath } from "../shared/tree.js";
 
 /** @typedef {import("./table.js").AttentionTable} AttentionTable */

@@ -6,7 +6,6 @@ import { foretold, fullWidths, unpackedCutCost, widthsAfter } from "./cut_cost.j
 import { cutRows, foretoldLine, shareChange } from "./cut_forecast.js";
 import { unpackedImportance } from "./table.js";
 import { isSameData } from "../shared/same_data.js";
-import { tabNames } from "../workbench/tabs.js";
 
 const whole = (/** @type {number[]} */ ...values) => new DataView(Int32Array.from(values).buffer);
 const exact = (/** @type {number[]} */ ...values) => new DataView(Float64Array.from(values).buffer);
@@ -248,13 +247,4 @@ test("data that are sent again are known by their number", () => {
     ],
     [true, false, false, true, false],
   );
-});
-
-test("the frontier stands beside the sensitivity it comes from", () => {
-  assert.deepEqual(tabNames({ importance: {}, sensitivity: {}, allocation: {}, coupling: {} }), [
-    "layers",
-    "sensitivity",
-    "allocation",
-    "importance",
-  ]);
 });

@@ -25,7 +25,6 @@ import {
   unpackedImportance,
 } from "./table.js";
 import { seldom } from "../shared/throttle.js";
-import { tabNames } from "../workbench/tabs.js";
 
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
@@ -257,13 +256,4 @@ test("what is dragged or not yet cut is told as chosen; once it is cut, what run
     counts({ state: { channels: { a: [3, 4], b: [1, 2] } }, live: { layer: "b", kept: 2 } }),
     { b: 2 },
   );
-});
-
-test("the tab stands beside the sensitivity", () => {
-  assert.deepEqual(tabNames({ importance: {}, sensitivity: {}, roofline: {} }), [
-    "layers",
-    "sensitivity",
-    "importance",
-    "roofline",
-  ]);
 });

@@ -3,13 +3,7 @@
 import { s } from "../shared/dom.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
-import {
-  aliveByGroup,
-  aliveOfLayer,
-  drawnEvents,
-  stackedPaths,
-  stepPath,
-} from "./layout.js";
+import { aliveByGroup, aliveOfLayer, drawnEvents, stackedPaths, stepPath } from "./layout.js";
 import { tickText } from "../shared/scale.js";
 
 /** @typedef {import("./layout.js").Timeline} Timeline */

@@ -1,16 +1,6 @@
 /** Layers under the roofs of a machine: the nearer a dot is to its roof, the less there is to gain. */
 
-import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
-import { fresh, h, s, set } from "../shared/dom.js";
-import { readableMs, readablePercent } from "../shared/format.js";
-import {
-  markPath,
-  nearestDot,
-  plottedPoints,
-  roofGflops,
-  rooflineDots,
-  rooflineFrame,
-} from "./layout.js";
+import { plottedPoints, roofGflops, rooflineDots, rooflineFrame } from "./layout.js";
 import {
   dotMark,
   dotRing,
@@ -19,6 +9,10 @@ import {
   rooflineLabels,
   rooflineRoofs,
 } from "./marks.js";
+import { freshId, HoverCard, indexAfterKey, onWidth } from "../shared/chart.js";
+import { fresh, h, s, set } from "../shared/dom.js";
+import { readableMs, readablePercent } from "../shared/format.js";
+import { markPath, nearestDot } from "../shared/points.js";
 import { roundedText } from "../shared/scale.js";
 
 /** @typedef {import("./layout.js").Dot} Dot */

@@ -17,26 +17,6 @@ import { logScale, logTicks } from "../shared/scale.js";
 const MOST_POINTS = 300;
 const A_PIECE = 0.0005; // of the time of all points; smaller ones would stretch the scale and be seen by nobody
 const SMALL_WIDTH = 440;
-const DIAMOND = [
-  [0, -1.253],
-  [1.253, 0],
-  [0, 1.253],
-  [-1.253, 0],
-];
-/** In radii of the circle that has the same surface. @type {Record<string, number[][]>} */
-const CORNERS = {
-  memory: [
-    [-0.886, -0.886],
-    [0.886, -0.886],
-    [0.886, 0.886],
-    [-0.886, 0.886],
-  ],
-  overhead: [
-    [0, -1.45],
-    [1.29, 0.83],
-    [-1.29, 0.83],
-  ],
-};
 
 /** The points that matter, the costliest first. @param {Point[]} points @returns {Point[]} */
 export function plottedPoints(points) {
@@ -118,39 +98,4 @@ export function rooflineDots(points, frame) {
     y: frame.y(point.gflops),
     radius: clamped(factor * Math.sqrt(point.ms / whole), frame.isSmall ? 3 : 3.2, largest),
   }));
-}
-
-/**
- * The dot that a pointer means: the nearest rim, within reach.
- * @param {Dot[]} dots @param {number} x @param {number} y @param {number} [reach] @returns {Dot | null}
- */
-export function nearestDot(dots, x, y, reach = 10) {
-  let best = null;
-  let least = reach;
-  for (const dot of dots) {
-    const off = Math.hypot(dot.x - x, dot.y - y);
-    const beyond = off <= dot.radius ? off / dot.radius - 1 : off - dot.radius;
-    if (beyond < least) [best, least] = [dot, beyond];
-  }
-  return best;
-}
-
-/**
- * The outline of a mark: its shape tells the bound as its colour does, and all shapes of one time have one surface.
- * @param {string | null} bound @param {number} x @param {number} y @param {number} radius
- */
-export function markPath(bound, x, y, radius) {
-  if (bound !== "compute") return polygon(x, y, CORNERS[bound ?? ""] ?? DIAMOND, radius);
-  const arc = `a${pixel(radius)} ${pixel(radius)} 0 1 0`;
-  return `M${pixel(x - radius)} ${pixel(y)}${arc} ${pixel(2 * radius)} 0${arc} ${pixel(-2 * radius)} 0Z`;
-}
-
-/** @param {number} x @param {number} y @param {number[][]} corners @param {number} size */
-function polygon(x, y, corners, size) {
-  return `M${corners.map(([across, down]) => `${pixel(x + across * size)} ${pixel(y + down * size)}`).join("L")}Z`;
-}
-
-/** @param {number} value */
-function pixel(value) {
-  return value.toFixed(1);
 }

@@ -1,8 +1,9 @@
 /** The roofline's layout as SVG. */
 
+import { roofGflops, roofsOf } from "./layout.js";
+import { dotLabels, LETTER, memoryName, roofNames } from "./names.js";
 import { s } from "../shared/dom.js";
-import { markPath, roofGflops, roofsOf } from "./layout.js";
-import { LETTER, dotLabels, memoryName, roofNames } from "./names.js";
+import { markPath } from "../shared/points.js";
 import { tickText } from "../shared/scale.js";
 
 /** @typedef {import("./layout.js").Frame} Frame */

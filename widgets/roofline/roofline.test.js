@@ -1,17 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-
-import {
-  markPath,
-  nearestDot,
-  plottedPoints,
-  roofGflops,
-  rooflineDots,
-  rooflineFrame,
-  roofsOf,
-} from "./layout.js";
+import { plottedPoints, roofGflops, rooflineDots, rooflineFrame, roofsOf } from "./layout.js";
 import { dotLabels, memoryName, roofNames } from "./names.js";
 import { overlap } from "../shared/label_space.js";
+import { markPath, nearestDot } from "../shared/points.js";
 
 const CEILING = {
   threads: 2,

@@ -1,11 +1,11 @@
 /** Predicted against measured: a dot a layer and format, on two equal logarithmic axes. */
 
-import { agreementFrame, agreementPairs, pairDots, reachOf } from "./agreement_layout.js";
+import { agreementFrame, agreementPairs, pairDots } from "./agreement_layout.js";
+import { quantityOf } from "./table.js";
 import { onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
 import { heatText } from "../shared/heat_scale.js";
-import { markPath, nearestDot } from "../roofline/layout.js";
-import { quantityOf } from "./table.js";
+import { markPath, nearestDot, reachOf } from "../shared/points.js";
 
 /** A shape beside the colour, for eyes and printers without it; names of the roofline's shapes. */
 const SHAPES = ["compute", "memory", "overhead", null];

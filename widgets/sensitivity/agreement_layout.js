@@ -62,14 +62,3 @@ export function pairDots(pairs, frame) {
     isBelow: pair.predicted < least || pair.measured < least,
   }));
 }
-
-/**
- * From a value less its error to the value and its error, kept inside the drawing; null where no error is known.
- * @param {number} value @param {number} error @param {import("../shared/scale.js").Scale} scale @param {number} low @param {number} high in pixels
- * @returns {[number, number] | null}
- */
-export function reachOf(value, error, scale, low, high) {
-  if (!(error > 0)) return null;
-  const [least, most] = [Math.min(low, high), Math.max(low, high)];
-  return [clamped(scale(value - error), least, most), clamped(scale(value + error), least, most)];
-}

@@ -1,17 +1,17 @@
 /** A cell of a heat map, as the sensitivity view and the layer table draw it. */
 
-import { h, set } from "../shared/dom.js";
-import { heatShare, heatStep, HEAT_STEPS, heatText, heatTicks } from "../shared/heat_scale.js";
 import { predictedAt } from "./table.js";
+import { h, set } from "../shared/dom.js";
+import {
+  HEAT_STEPS,
+  heatLook,
+  heatShare,
+  heatStep,
+  heatText,
+  heatTicks,
+} from "../shared/heat_scale.js";
 
 /** @typedef {import("./table.js").SensitivityTable} SensitivityTable */
-
-/** The look of a number: a step of the scale, below it, or not known. @param {import("../shared/heat_scale.js").HeatScale | null} scale @param {number} value */
-export function heatLook(scale, value) {
-  if (Number.isNaN(value)) return "pf-heat pf-heat-none";
-  const step = heatStep(scale, value);
-  return `pf-heat ${step < 0 ? "pf-heat-below" : `pf-heat-${step}`}`;
-}
 
 /**
  * What stands in a cell: the number itself where it is not positive, so that a gain is seen as one.

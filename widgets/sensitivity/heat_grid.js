@@ -1,12 +1,13 @@
 /** The heat map on the page: a row a layer, a column a number format. It knows neither Python nor the workbench. */
 
+import { heatCellText } from "./heat_cells.js";
+import { cellFigures, cellRemark, predictedAt, unpackedSensitivity } from "./table.js";
 import { fresh, h } from "../shared/dom.js";
 import { readableCount } from "../shared/format.js";
 import { gridHead } from "../shared/grid_head.js";
 import { isPlainKey, movedBy } from "../shared/grid_keys.js";
-import { heatCellText, heatLook } from "./heat_cells.js";
+import { heatLook } from "../shared/heat_scale.js";
 import { nextSorting, sortedRows } from "../shared/order.js";
-import { cellFigures, cellRemark, predictedAt, unpackedSensitivity } from "./table.js";
 import { RowWindow } from "../shared/row_window.js";
 
 const HEAT_ROW = 22;

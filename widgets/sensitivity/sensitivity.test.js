@@ -1,19 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { agreementFrame, agreementPairs, pairDots, reachOf } from "./agreement_layout.js";
-import { barredWords } from "../workbench/barred_choices.js";
+import { agreementFrame, agreementPairs, pairDots } from "./agreement_layout.js";
 import { chosenFormats, whyNot } from "./chosen_formats.js";
-import { heatCellText, heatLook } from "./heat_cells.js";
-import { heatColumn } from "../workbench/sensitivity_column.js";
-import {
-  estimateText,
-  heatScale,
-  heatShare,
-  heatStep,
-  HEAT_STEPS,
-  heatText,
-  heatTicks,
-} from "../shared/heat_scale.js";
+import { heatCellText } from "./heat_cells.js";
 import {
   cellFigures,
   cellRemark,
@@ -22,7 +11,19 @@ import {
   sensitivityLine,
   unpackedSensitivity,
 } from "./table.js";
-import { tabNames } from "../workbench/tabs.js";
+import {
+  estimateText,
+  HEAT_STEPS,
+  heatLook,
+  heatScale,
+  heatShare,
+  heatStep,
+  heatText,
+  heatTicks,
+} from "../shared/heat_scale.js";
+import { reachOf } from "../shared/points.js";
+import { barredWords } from "../workbench/barred_choices.js";
+import { heatColumn } from "../workbench/sensitivity_column.js";
 
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
@@ -227,12 +228,4 @@ test("the column of the layer table is sorted by the worst format, and drawn aga
   assert.notEqual(heatColumn(unpackedSensitivity(packed), () => "").key?.(layers, 1), before);
   chosen = "int8";
   assert.notEqual(column.key?.(layers, 1), before);
-});
-
-test("the workbench has a tab for it", () => {
-  assert.deepEqual(tabNames({ roofline: {}, sensitivity: {} }), [
-    "layers",
-    "sensitivity",
-    "roofline",
-  ]);
 });

@@ -89,3 +89,10 @@ function roundedDown(value) {
 function exactly(power, factor) {
   return Number((power * factor).toPrecision(6));
 }
+
+/** The look of a number: a step of the scale, below it, or not known. @param {HeatScale | null} scale @param {number} value */
+export function heatLook(scale, value) {
+  if (Number.isNaN(value)) return "pf-heat pf-heat-none";
+  const step = heatStep(scale, value);
+  return `pf-heat ${step < 0 ? "pf-heat-below" : `pf-heat-${step}`}`;
+}

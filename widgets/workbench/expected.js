@@ -10,7 +10,7 @@
  *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number | null, figures: Figure[],
  *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null, refused: string | null,
  *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>, cannot: Record<string, string>,
- *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned: Record<string, number>, cut?: any, allocated?: number | null, offers: Offer[], code: string | null, saved: string | null, is_lost: boolean,
+ *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned: Record<string, number>, cut?: any, allocated?: number | null, offers: Offer[], code: string | null, saved: string | null,
  * }} BenchState
  * @typedef {BenchState & { asked: Set<string>, askedPrecisions: Record<string, string> }} Expected
  */
@@ -42,7 +42,6 @@ const NOTHING_YET = {
   offers: [],
   code: null,
   saved: null,
-  is_lost: false,
 };
 
 /**

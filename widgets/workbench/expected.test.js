@@ -5,7 +5,7 @@ import { expected, stepName } from "./expected.js";
 import { precisionOf } from "./precision_column.js";
 import { overdue, watchSilence } from "./unanswered.js";
 import { doingText, farText } from "./status_line.js";
-import { tabNames } from "./tabs.js";
+import { tabsOf } from "./tabs.js";
 
 const state = {
   recipe: [{ label: "fold batch-norm" }, { label: "bf16" }],
@@ -103,14 +103,35 @@ test("an offer says what it saves and how that is known", () => {
   assert.equal(savingText({ label: "", step: {}, saves_ms: null }), "");
 });
 
+/** @param {string} name @param {string} [tab] @returns {any} */
+const section = (name, tab = name) => ({ name, tab, title: name.toUpperCase(), isWide: true });
+
 test("the layers are the first tab, and only known views with data follow", () => {
-  assert.deepEqual(tabNames({ hardware: {}, roofline: {}, nonsense: {} }), [
+  const sections = [section("roofline"), section("hardware"), section("comparison")];
+  const names = (/** @type {any} */ views) => tabsOf(sections, views).map((tab) => tab.name);
+  assert.deepEqual(names({ hardware: {}, roofline: {}, nonsense: {} }), [
     "layers",
     "roofline",
     "hardware",
   ]);
-  assert.deepEqual(tabNames(null), ["layers"]);
-  assert.deepEqual(tabNames({ comparison: null }), ["layers"]);
+  assert.deepEqual(names(null), ["layers"]);
+  assert.deepEqual(names({ comparison: null }), ["layers"]);
+});
+
+test("a tab holds the sections that name it, and has the title of its own one", () => {
+  const sections = [section("importance", "options"), section("roofline", "layers")];
+  const tabs = tabsOf([...sections, section("options")], {
+    importance: {},
+    roofline: {},
+    options: {},
+  });
+  assert.deepEqual(
+    tabs.map((tab) => [tab.label, tab.sections.map((one) => one.name)]),
+    [
+      ["Layers", ["roofline"]],
+      ["OPTIONS", ["importance", "options"]],
+    ],
+  );
 });
 
 test("a request that lies while nothing is done is overdue", () => {

@@ -100,7 +100,7 @@ export function benchFooter(ask) {
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
-      notices.show(state.error, isSilent || state.is_lost, state.refused);
+      notices.show(state.error, isSilent, state.refused);
       hand(state);
     },
   };

@@ -20,18 +20,23 @@ import { BenchTabs, FIRST_TAB } from "./tabs.js";
 /** @type {Record<string, string>} */
 const BENCH_KEYS = { u: "undo", r: "redo", m: "measure" };
 
-/** The tabs that are there before there is anything to see: they are where that is asked for. */
-const ASKED_FOR_IN_PLACE = ["sensitivity", "allocation", "importance", "fusion", "attention"];
 const NOT_YET_FOUND = {};
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
-export function workbench(root, host, model) {
-  return new Bench(root, host, model);
+/**
+ * @param {import("./tabs.js").Section[]} sections what the tabs hold, as Python declares it
+ * @returns {import("../shared/host.js").MakeView}
+ */
+export function workbench(sections) {
+  return (root, host, model) => new Bench(sections, root, host, model);
 }
 
 class Bench {
-  /** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model */
-  constructor(root, host, model) {
+  /**
+   * @param {import("./tabs.js").Section[]} sections @param {HTMLElement} root
+   * @param {import("../shared/host.js").Host} host @param {any} model
+   */
+  constructor(sections, root, host, model) {
+    this.sections = sections;
     this.host = host;
     this.model = model;
     this.isSilent = false;
@@ -44,7 +49,9 @@ class Bench {
     this.table.extras(this.columns());
     this.header = benchHeader();
     this.main = h("div", { class: "pf-bench-main" });
-    this.tabs = new BenchTabs(box, host, model, (name, isWide) => this.makeRoom(name, isWide));
+    this.tabs = new BenchTabs(sections, box, host, model, (name, isWide) =>
+      this.makeRoom(name, isWide),
+    );
     this.detail = new DetailPanel(host, (step) => host.ask({ do: "choose", step }));
     this.footer = benchFooter((request) => host.ask(request));
     this.silence = watchSilence(model, (isSilent) => this.hear(isSilent));
@@ -138,8 +145,9 @@ class Bench {
 
   drawViews() {
     const views = this.model.get("views");
+    const always = this.sections.filter((section) => section.isAlwaysShown);
     this.tabs.show({
-      ...Object.fromEntries(ASKED_FOR_IN_PLACE.map((name) => [name, NOT_YET_FOUND])),
+      ...Object.fromEntries(always.map(({ name }) => [name, NOT_YET_FOUND])),
       ...views,
     });
     this.channels.show(views?.importance);

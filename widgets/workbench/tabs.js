@@ -1,53 +1,51 @@
-/** The tabs of the workbench: the layer table first, then whatever views there is data for. */
+/** The tabs of the workbench: the layer table first, then whatever sections there is data for. */
 
-import { allocation } from "../allocation/index.js";
-import { attention } from "../attention/index.js";
-import { comparison } from "../comparison/index.js";
-import { curve } from "../curve/index.js";
 import { fresh, h } from "../shared/dom.js";
-import { explanation } from "../explanation/index.js";
-import { fusion } from "../fusion/index.js";
-import { hardware } from "../hardware/index.js";
-import { importance } from "../importance/index.js";
-import { roofline } from "../roofline/index.js";
 import { roving } from "../shared/roving_tabindex.js";
-import { sensitivity } from "../sensitivity/index.js";
-import { sideBySide } from "../side_by_side/index.js";
 import { isSameData } from "../shared/same_data.js";
 
 /** @typedef {import("../shared/host.js").View} View */
 
 /**
- * In the order of the tabs; a wide one is not about one layer, and takes the room of the detail.
- * @type {Record<string, { label: string, make: import("../shared/host.js").MakeView, isWide?: boolean }>}
+ * What Python declares of a view; a wide one is not about one layer, and takes the place of the
+ * details.
+ * @typedef {{
+ *   name: string, title: string, tab: string, isWide: boolean, isAlwaysShown: boolean,
+ *   make: import("../shared/host.js").MakeView,
+ * }} Section
+ * @typedef {{ name: string, label: string, isWide: boolean, sections: Section[] }} Tab
  */
-const TAB_VIEWS = {
-  sensitivity: { label: "Sensitivity", make: sensitivity, isWide: true },
-  allocation: { label: "Frontier", make: allocation, isWide: true },
-  importance: { label: "Importance", make: importance, isWide: true },
-  fusion: { label: "Fusion", make: fusion, isWide: true },
-  attention: { label: "Attention", make: attention, isWide: true },
-  roofline: { label: "Roofline", make: roofline },
-  comparison: { label: "Comparison", make: comparison, isWide: true },
-  side_by_side: { label: "Layer by layer", make: sideBySide },
-  curve: { label: "Batch size", make: curve, isWide: true },
-  explanation: { label: "Why not faster", make: explanation, isWide: true },
-  hardware: { label: "Hardware", make: hardware, isWide: true },
-};
 
 export const FIRST_TAB = "layers";
 
-/** The tabs that there are, the layers first. @param {Record<string, any> | null | undefined} views @returns {string[]} */
-export function tabNames(views) {
-  return [FIRST_TAB, ...Object.keys(TAB_VIEWS).filter((name) => views?.[name])];
+/**
+ * The tabs that there are, the layers first: each section is in the tab that it names.
+ * @param {Section[]} sections @param {Record<string, any> | null | undefined} views @returns {Tab[]}
+ */
+export function tabsOf(sections, views) {
+  const tabs = new Map([[FIRST_TAB, tabNamed(FIRST_TAB, "Layers", false)]]);
+  for (const section of sections) {
+    if (!views?.[section.name]) continue;
+    const label = sections.find((one) => one.name === section.tab)?.title ?? section.tab;
+    const tab = tabs.get(section.tab) ?? tabNamed(section.tab, label, section.isWide);
+    tab.sections.push(section);
+    tabs.set(section.tab, tab);
+  }
+  return [...tabs.values()];
+}
+
+/** @param {string} name @param {string} label @param {boolean} isWide @returns {Tab} */
+function tabNamed(name, label, isWide) {
+  return { name, label, isWide, sections: [] };
 }
 
 export class BenchTabs {
   /**
-   * @param {HTMLElement} table what the first tab shows @param {import("../shared/host.js").Host} host @param {any} model
+   * @param {Section[]} sections @param {HTMLElement} table what the first tab shows @param {import("../shared/host.js").Host} host @param {any} model
    * @param {(name: string, isWide: boolean) => void} onOpen
    */
-  constructor(table, host, model, onOpen) {
+  constructor(sections, table, host, model, onOpen) {
+    this.sections = sections;
     this.onOpen = onOpen;
     this.host = host;
     this.model = model;
@@ -59,7 +57,8 @@ export class BenchTabs {
     /** What each view was last given. @type {Map<string, any>} */
     this.given = new Map();
     this.current = FIRST_TAB;
-    this.names = "";
+    /** @type {Tab[]} */
+    this.tabs = [];
     this.bar = h("div", { class: "pf-tabs", role: "tablist", "aria-label": "views" });
     this.stopAt = roving(this.bar, "button");
     this.pages = h("div", { class: "pf-pages" });
@@ -72,10 +71,10 @@ export class BenchTabs {
   /** @param {Record<string, any> | null | undefined} data of the views by name */
   show(data) {
     this.data = data ?? {};
-    const names = tabNames(this.data).join();
-    if (names !== this.names) this.build(tabNames(this.data));
-    this.names = names;
-    this.open(names.split(",").includes(this.current) ? this.current : FIRST_TAB);
+    const before = this.tabs.map((tab) => tab.name).join();
+    this.tabs = tabsOf(this.sections, this.data);
+    if (this.tabs.map((tab) => tab.name).join() !== before) this.build();
+    this.open(this.tabs.some((tab) => tab.name === this.current) ? this.current : FIRST_TAB);
   }
 
   /** @param {string} name */
@@ -85,8 +84,9 @@ export class BenchTabs {
     for (const button of this.bar.children)
       button.setAttribute("aria-selected", String(this.tabOf(button) === name));
     this.stopAt(this.bar.querySelector('[aria-selected="true"]'));
-    this.onOpen(name, Boolean(TAB_VIEWS[name]?.isWide));
-    if (name !== FIRST_TAB) this.fill(name);
+    const tab = /** @type {Tab} */ (this.tabs.find((one) => one.name === name));
+    this.onOpen(name, tab.isWide);
+    for (const section of tab.sections) this.fill(section);
   }
 
   /** @param {string} layer */
@@ -98,16 +98,14 @@ export class BenchTabs {
     for (const view of this.views.values()) view.destroy?.();
   }
 
-  /** @param {string[]} names */
-  build(names) {
+  build() {
     const isInside = this.bar.contains(document.activeElement);
-    fresh(this.bar, ...names.map((name) => this.tab(name)));
+    fresh(this.bar, ...this.tabs.map((tab) => this.tab(tab)));
     if (isInside) /** @type {HTMLElement | null} */ (this.bar.querySelector("button"))?.focus();
   }
 
-  /** @param {string} name */
-  tab(name) {
-    const label = name === FIRST_TAB ? "Layers" : TAB_VIEWS[name].label;
+  /** @param {Tab} tab */
+  tab({ name, label }) {
     const given = {
       role: "tab",
       type: "button",
@@ -141,11 +139,14 @@ export class BenchTabs {
     return page;
   }
 
-  /** Draw a view when it is looked at, and again only when its data changed. @param {string} name */
-  fill(name) {
+  /** Draw a section when its tab is open, and again only when its data changed. @param {Section} section */
+  fill({ name, tab, make }) {
     let view = this.views.get(name);
     if (!view) {
-      view = TAB_VIEWS[name].make(this.page.get(name) ?? this.addPage(name), this.host, this.model);
+      const page = this.page.get(tab) ?? this.addPage(tab);
+      const box = h("div", { class: "pf-section" });
+      page.append(box);
+      view = make(box, this.host, this.model);
       this.views.set(name, view);
     }
     if (this.given.has(name) && isSameData(this.given.get(name), this.data[name])) return;

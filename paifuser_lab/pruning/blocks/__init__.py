@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .blocks import Blocks, find_blocks
 from .harm import least_harm
-from .pass_through import stand_in
+from .pass_through import replacement_for
 from .proof import leave_out, obstacle
 
-__all__ = ["Blocks", "find_blocks", "least_harm", "leave_out", "obstacle", "stand_in"]
+__all__ = ["Blocks", "find_blocks", "least_harm", "leave_out", "obstacle", "replacement_for"]

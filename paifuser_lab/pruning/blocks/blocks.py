@@ -24,7 +24,7 @@ from ...model.watch import watching
 from ...quantization import QuantizedLayer
 from ...workload import Inputs, running
 from ..groups.trace_labels import turned_of
-from .pass_through import PLAIN, Told, passed_on
+from .pass_through import PLAIN, Description, passed_on
 
 HARMLESS = (Tensor, *PLAIN, tuple, list, dict, torch.dtype, torch.device)
 NOT_RUN = "it did not run on the example inputs"
@@ -36,7 +36,7 @@ class Blocks:
     and what a block may write to.
     """
 
-    free: dict[str, Told] = field(default_factory=dict)
+    free: dict[str, Description] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
 
@@ -88,10 +88,10 @@ def _look(model: nn.Module, inputs: Inputs, found: Blocks) -> None:
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if not layer or layer in found.refused:
             return
-        told = _tried(modules[layer], args, kwargs)
-        if isinstance(told, str):
-            found.refused[layer] = told
-        elif found.free.setdefault(layer, told) != told:
+        description = _tried(modules[layer], args, kwargs)
+        if isinstance(description, str):
+            found.refused[layer] = description
+        elif found.free.setdefault(layer, description) != description:
             found.refused[layer] = "it is called in several ways"
         for one in (*args, *kwargs.values()):
             if not isinstance(one, HARMLESS):
@@ -102,7 +102,7 @@ def _look(model: nn.Module, inputs: Inputs, found: Blocks) -> None:
         given(model)
 
 
-def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Told | str:
+def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Description | str:
     """What would stand in its place, or why nothing can."""
     if rounded := next((one for one in block.modules() if isinstance(one, QuantizedLayer)), None):
         return (
@@ -116,8 +116,8 @@ def _tried(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
         answer = emptied(copy.deepcopy(block))(*own_args, **own_kwargs)
     except Exception as error:  # whatever its code raises
         return f"with zeros for weights it fails ({first_line(error)[:160]})"
-    told = passed_on(block, args, kwargs, answer)
-    return _reason(args, kwargs, answer) if told is None else told
+    description = passed_on(block, args, kwargs, answer)
+    return _reason(args, kwargs, answer) if description is None else description
 
 
 def _reason(args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any) -> str:

@@ -16,7 +16,7 @@ from ...progress import progress
 from ...records import counted
 from ...workload import Inputs, running
 from .blocks import Blocks
-from .pass_through import stand_in
+from .pass_through import replacement_for
 
 JUDGED_AGAIN = 4  # in each round those that looked best in the round before
 
@@ -60,7 +60,7 @@ def least_harm(
 
 
 def _replace(model: nn.Module, blocks: Blocks, layer: str) -> None:
-    replace_layer(model, layer, stand_in(model.get_submodule(layer), blocks.free[layer]))
+    replace_layer(model, layer, replacement_for(model.get_submodule(layer), blocks.free[layer]))
 
 
 def _answer(model: nn.Module, inputs: Inputs) -> object:

@@ -10,51 +10,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Told = dict[
+Description = dict[
     str, Any
 ]  # what stands there, as plain data; none for a single tensor that goes through
 
 PLAIN = (bool, int, float, str, type(None))
 
 
-class Passing(nn.Module):
+class PassThrough(nn.Module):
     """Called as a block was whose answer is a tuple, a list or a dict, or which is given more than
     one thing.
     """
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, description: Description) -> None:
         super().__init__()
-        self.told = told
+        self.description = description
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Each part of the answer is one of the arguments, or always the same."""
         parts = [
             _argument(part, args, kwargs) if "name" in part else part["value"]
-            for part in self.told["parts"]
+            for part in self.description["parts"]
         ]
-        match self.told["form"]:
+        match self.description["form"]:
             case "tuple":
                 return tuple(parts)
             case "list":
                 return parts
             case "dict":
-                return dict(zip(self.told["keys"], parts, strict=True))
+                return dict(zip(self.description["keys"], parts, strict=True))
         return parts[0]
 
     def extra_repr(self) -> str:
         """Shown when the model is printed."""
-        return str(self.told["form"])
+        return str(self.description["form"])
 
 
-def stand_in(block: nn.Module, told: Told) -> nn.Module:
+def replacement_for(block: nn.Module, description: Description) -> nn.Module:
     """What answers its input in the block's place; the plain attributes of the block are kept, for
     code that reads them.
     """
-    made = Passing(told) if told else nn.Identity()
+    made = PassThrough(description) if description else nn.Identity()
     own = {
         name: value
         for name, value in vars(block).items()
-        if not name.startswith("_") and name not in ("training", "told")
+        if not name.startswith("_") and name not in ("training", "description")
     }
     vars(made).update({name: value for name, value in own.items() if isinstance(value, PLAIN)})
     return made
@@ -62,7 +62,7 @@ def stand_in(block: nn.Module, told: Told) -> nn.Module:
 
 def passed_on(
     block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], answer: Any
-) -> Told | None:
+) -> Description | None:
     """How the answer is made of the arguments alone, a tensor among them; None where it is not."""
     form, keys, leaves = _opened(answer)
     parts = [_part(block, args, kwargs, leaf) for leaf in leaves]

@@ -22,7 +22,7 @@ from ..groups.proof import (
     relative_gap,
 )
 from .blocks import Blocks, emptied
-from .pass_through import stand_in
+from .pass_through import replacement_for
 
 
 def obstacle(
@@ -50,4 +50,6 @@ def leave_out(model: nn.Module, blocks: Blocks, layers: Collection[str]) -> None
     """Put what answers its input in the places of these blocks."""
     with torch.no_grad():
         for layer in layers:
-            replace_layer(model, layer, stand_in(model.get_submodule(layer), blocks.free[layer]))
+            replace_layer(
+                model, layer, replacement_for(model.get_submodule(layer), blocks.free[layer])
+            )

@@ -1,29 +1,28 @@
 """Which channels of which layers go together, for any model that runs, and how they are removed.
 
-atoms.py       a union-find over the places of every weight's dimensions
-space.py       labels: what the elements of a tensor are made of, and what rules do with them
-rules/         what each family of operators does to labels
-tracing.py     one run of the model, operator by operator
-grouping.py    classes of atoms as groups of channels
-following.py   numbers that layers keep about their width
+channel_ids.py     a union-find over the positions along every dimension of every weight
+label_space.py     labels: which channel ids the elements of a tensor depend on
+rules/             what each family of ATen operators does to labels
+trace_labels.py    one run of the model, operator by operator
+grouping.py        classes of channel ids as groups of channels
+width_attributes.py  attributes in which layers keep their width
 narrow_attention.py  torch's attention with fewer heads
-cutting.py     removing units, or setting them to zero
-remembering.py the same cut of a fresh model, from what the first one took
-proving.py     a cut model against the same model with zeros
-foretelling.py what fewer channels would cost, before any is cut
-choosing.py    which units go
-product.py     one multiplication, with the atoms along its sizes
-multiplying.py what the model multiplies
-costs/         parameters, FLOPs and whatever else, by the widths of groups
-reaching.py    widths with which a cost is reached
-scores.py      how much a unit matters
+removal.py         removing units, or setting them to zero
+remembered.py      the same cut of a fresh model, from the record of the first
+proof.py           a cut model compared with the same model with zeros
+scores.py          how much each unit matters: the values of `lab.importance`, added up
+select.py          which units are removed
+product.py, multiplications.py  what the model multiplies, and the channel ids along its sizes
+costs/             parameters, FLOPs and other costs as functions of the widths of groups
+solve.py           widths with which a cost is reached
+predicted_cost.py  what fewer channels would cost, before any is cut
 """
 
 from __future__ import annotations
 
 from .grouping import Structure, channel_groups, couple
 from .predicted_cost import cut_cost
-from .remembered import cut_again, cut_and_tell
+from .remembered import cut_again, cut_and_remember
 from .removal import cut, mask
 
 __all__ = [
@@ -32,7 +31,7 @@ __all__ = [
     "couple",
     "cut",
     "cut_again",
-    "cut_and_tell",
+    "cut_and_remember",
     "cut_cost",
     "mask",
 ]

@@ -1,5 +1,5 @@
-"""Atoms: one for each place along each dimension of each weight, and which of them have to go
-together.
+"""Channel ids: one for each position along each dimension of each weight, and which of them have to
+be removed together.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy
 from numpy.typing import NDArray
 
 Numbers = NDArray[numpy.int64]
-FIXED = 0  # the atom of whatever is no channel and has to stay
+FIXED = 0  # the id of whatever is no channel and has to stay
 BESIDE = "it stands beside values that are no channels"
 
 
 @dataclass(frozen=True)
 class Span:
-    """The atoms of one dimension of one weight, which lie side by side; of no weight where a
-    constant is as wide as what it meets.
+    """The ids of one dimension of one weight, which are consecutive; `weight` is empty for a
+    constant that is as wide as the tensor it is combined with.
     """
 
     weight: str
@@ -28,9 +28,9 @@ class Span:
     stop: int
 
 
-class Atoms:
-    """A union-find over atoms that remembers why some must stay, and why some were tied into
-    one.
+class ChannelIds:
+    """A union-find over channel ids that keeps the reasons why some must stay, and why some were
+    tied into one class.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Atoms:
         self.tied: dict[int, str] = {}
 
     def fresh(self, weight: str, dimension: int, size: int) -> Numbers:
-        """New atoms for a dimension of a weight."""
+        """New ids for a dimension of a weight."""
         start, self.count = self.count, self.count + size
         if self.count > len(self.parents):
             more = numpy.arange(len(self.parents), 2 * self.count, dtype=numpy.int64)
@@ -51,9 +51,9 @@ class Atoms:
         self.starts.append(start)
         return numpy.arange(start, self.count, dtype=numpy.int64)
 
-    def roots(self, atoms: Any) -> Numbers:
-        """The atom that stands for each one's class."""
-        found: Numbers = self.parents[atoms]
+    def roots(self, channel_ids: Any) -> Numbers:
+        """The id that represents each one's class."""
+        found: Numbers = self.parents[channel_ids]
         while True:
             above: Numbers = self.parents[found]
             if numpy.array_equal(above, found):
@@ -61,29 +61,29 @@ class Atoms:
             found = above
 
     def join(self, one: Numbers, other: Numbers) -> None:
-        """Put the atoms at equal places into one class."""
+        """Put the ids at equal positions into one class."""
         left, right = self.roots(one).ravel(), self.roots(other).ravel()
         apart = left != right
         pairs = numpy.unique(left[apart] * self.count + right[apart])
         for pair in pairs.tolist():
             self._join(*divmod(pair, self.count))
 
-    def spans_of(self, atoms: Numbers) -> set[int]:
-        """Which spans these atoms are of, by number."""
+    def spans_of(self, channel_ids: Numbers) -> set[int]:
+        """The indices of the spans that contain these ids."""
         return {
             bisect_right(self.starts, atom) - 1
-            for atom in numpy.unique(atoms).tolist()
+            for atom in numpy.unique(channel_ids).tolist()
             if atom != FIXED
         }
 
-    def fix(self, atoms: Numbers, reason: str) -> None:
+    def fix(self, channel_ids: Numbers, reason: str) -> None:
         """Nothing in these classes can be removed."""
-        for root in numpy.unique(self.roots(atoms)).tolist():
+        for root in numpy.unique(self.roots(channel_ids)).tolist():
             self.fixed.setdefault(root, reason)
 
-    def tie(self, atoms: Numbers, reason: str) -> None:
-        """Say why the classes that these are in now are one."""
-        for root in numpy.unique(self.roots(atoms)).tolist():
+    def tie(self, channel_ids: Numbers, reason: str) -> None:
+        """Record why these ids are one class now."""
+        for root in numpy.unique(self.roots(channel_ids)).tolist():
             self.tied.setdefault(root, reason)
 
     def _join(self, one: int, other: int) -> None:

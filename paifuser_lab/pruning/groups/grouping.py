@@ -1,5 +1,5 @@
-"""From classes of atoms to groups of channels: what has its places in the same weights can be
-removed unit by unit.
+"""From classes of channel ids to groups of channels: classes with positions in the same weights are
+the units of one group.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import nn
 
 from ...records import ChannelGroup, Coupling, Member
 from ...workload import Inputs, Workload, workload_of
-from .channel_ids import Atoms, Numbers, Span
-from .label_space import Space
+from .channel_ids import ChannelIds, Numbers, Span
+from .label_space import LabelSpace
 from .trace_labels import trace
 
 Flags = NDArray[numpy.bool_]
@@ -23,13 +23,13 @@ ALONE = "it is a single unit"
 
 @dataclass(frozen=True)
 class Structure:
-    """The groups of a model, and for each the class of atoms that each of its units is."""
+    """The groups of a model, and for each of their units its class of channel ids."""
 
     groups: tuple[ChannelGroup, ...]
     units: tuple[tuple[int, ...], ...]
     spans: tuple[Span, ...]
     classes: Numbers  # of each atom
-    space: Space
+    space: LabelSpace
 
     def record(self, name: str) -> Coupling:
         """What can be shown."""
@@ -45,19 +45,19 @@ class Structure:
 def couple(model: nn.Module, inputs: Inputs) -> Structure:
     """Which channels of a model go together, from one run on example inputs."""
     space = trace(model, inputs)
-    atoms = space.atoms
-    classes = atoms.roots(numpy.arange(atoms.count))
+    channel_ids = space.channel_ids
+    classes = channel_ids.roots(numpy.arange(channel_ids.count))
     kinds = _kinds(model, space)
-    grouped = _by_signature(atoms, classes, kinds)
+    grouped = _by_signature(channel_ids, classes, kinds)
     grouped = [
-        (signature, units) for signature, units in grouped if not _is_window(atoms, signature)
+        (signature, units) for signature, units in grouped if not _is_window(channel_ids, signature)
     ]
-    groups = [_group(atoms, signature, units, kinds) for signature, units in grouped]
+    groups = [_group(channel_ids, signature, units, kinds) for signature, units in grouped]
     order = sorted(range(len(groups)), key=lambda index: grouped[index][1][0])
     return Structure(
         tuple(groups[index] for index in order),
         tuple(tuple(grouped[index][1]) for index in order),
-        tuple(atoms.spans),
+        tuple(channel_ids.spans),
         classes,
         space,
     )
@@ -73,11 +73,11 @@ Signature = tuple[tuple[int, int], ...]  # spans, and how many places a unit has
 
 
 def _by_signature(
-    atoms: Atoms, classes: Numbers, kinds: list[str]
+    channel_ids: ChannelIds, classes: Numbers, kinds: list[str]
 ) -> list[tuple[Signature, list[int]]]:
     """Classes that have equally many places in the same spans."""
     places: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for number, span in enumerate(atoms.spans):
+    for number, span in enumerate(channel_ids.spans):
         if not span.weight:
             continue
         roots, counts = numpy.unique(classes[span.start : span.stop], return_counts=True)
@@ -86,12 +86,14 @@ def _by_signature(
     found: dict[tuple[Signature, bool], list[int]] = defaultdict(list)
     for root, spans in places.items():
         if any(kinds[number] == "rows" for number, _ in spans):
-            found[(tuple(spans), root in atoms.fixed)].append(root)
+            found[(tuple(spans), root in channel_ids.fixed)].append(root)
     return [(signature, sorted(units)) for (signature, _), units in found.items()]
 
 
-def _group(atoms: Atoms, signature: Signature, units: list[int], kinds: list[str]) -> ChannelGroup:
-    members = tuple(_member(atoms.spans[number], kinds[number]) for number, _ in signature)
+def _group(
+    channel_ids: ChannelIds, signature: Signature, units: list[int], kinds: list[str]
+) -> ChannelGroup:
+    members = tuple(_member(channel_ids.spans[number], kinds[number]) for number, _ in signature)
     main = max(
         (place for place, one in enumerate(members) if one.kind == "rows"),
         key=lambda place: signature[place][1],
@@ -101,28 +103,29 @@ def _group(atoms: Atoms, signature: Signature, units: list[int], kinds: list[str
         width=len(units),
         unit=signature[main][1],
         members=members,
-        pinned=_obstacle(atoms, signature, units),
+        pinned=_obstacle(channel_ids, signature, units),
     )
 
 
-def _is_window(atoms: Atoms, signature: Signature) -> bool:
+def _is_window(channel_ids: ChannelIds, signature: Signature) -> bool:
     """Whether it is one whole dimension of one weight, and not that of its channels: the window of
     a convolution, say.
     """
     (number, count), *others = signature
-    span = atoms.spans[number]
+    span = channel_ids.spans[number]
     return not others and span.dimension > 0 and count == span.stop - span.start
 
 
-def _obstacle(atoms: Atoms, signature: Signature, units: list[int]) -> str | None:
+def _obstacle(channel_ids: ChannelIds, signature: Signature, units: list[int]) -> str | None:
     """Why a group cannot lose a unit."""
     root = units[0]
-    if root in atoms.fixed:
-        return atoms.fixed[root]
+    if root in channel_ids.fixed:
+        return channel_ids.fixed[root]
     if any(
-        count == atoms.spans[number].stop - atoms.spans[number].start for number, count in signature
+        count == channel_ids.spans[number].stop - channel_ids.spans[number].start
+        for number, count in signature
     ):
-        return atoms.tied.get(root, ALONE)
+        return channel_ids.tied.get(root, ALONE)
     return None
 
 
@@ -133,7 +136,7 @@ def _member(span: Span, kind: str) -> Member:
     )
 
 
-def _kinds(model: nn.Module, space: Space) -> list[str]:
+def _kinds(model: nn.Module, space: LabelSpace) -> list[str]:
     """What each span is: rows, unless values are only summed over along it; or a buffer's."""
     buffers = {name for name, _ in model.named_buffers()}
     return [
@@ -142,5 +145,5 @@ def _kinds(model: nn.Module, space: Space) -> list[str]:
         else "columns"
         if number in space.consumed - space.emitted
         else "rows"
-        for number, span in enumerate(space.atoms.spans)
+        for number, span in enumerate(space.channel_ids.spans)
     ]

@@ -1,6 +1,6 @@
 """Labels: what the elements of a tensor are made of, and the few things that rules do with them.
 
-A label says for every element of a tensor which atom it stands or falls with. A tensor has a label
+A label holds for every element of a tensor the channel id with which it is kept or removed. A tensor has a label
 for each of its dimensions that can lose something: an activation usually one, a weight matrix one
 for its rows and one for its columns. A dimension along which a label is the same has stride 0, so
 that labels are small and moving operators move them as they move the tensor. A tensor without
@@ -18,27 +18,27 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from .channel_ids import FIXED, Atoms
+from .channel_ids import FIXED, ChannelIds
 from .product import Product
 
-Label = Tensor  # of whole numbers, as large as its tensor
+Label = Tensor  # of integers, with its tensor's shape
 Labels = tuple[Label, ...]
 
 
 @dataclass(frozen=True)
 class Size:
-    """A number that a layer may keep as an attribute: how many of these atoms there are."""
+    """A number that a layer may keep as an attribute: the number of these channel ids."""
 
     layer: str
     attribute: str  # empty where its name is the user's own
-    atoms: Tensor
+    channel_ids: Tensor
 
 
-class Space:
-    """The atoms of one model, and what is done to labels of them."""
+class LabelSpace:
+    """The channel ids of one model, and the operations on labels of them."""
 
     def __init__(self) -> None:
-        self.atoms = Atoms()
+        self.channel_ids = ChannelIds()
         self.sizes: dict[tuple[str, str, int], Size] = {}
         self.emitted: set[int] = set()
         self.consumed: set[int] = set()
@@ -50,7 +50,7 @@ class Space:
         well.
         """
         return tuple(
-            spread(torch.from_numpy(self.atoms.fresh("", dim, shape[dim])), dim, shape)
+            spread(torch.from_numpy(self.channel_ids.fresh("", dim, shape[dim])), dim, shape)
             for dim in dims
             if shape[dim] > 1
         )
@@ -58,7 +58,7 @@ class Space:
     def labels_of_weight(self, name: str, shape: Sequence[int]) -> Labels:
         """A label for each dimension that can lose something."""
         return tuple(
-            spread(torch.from_numpy(self.atoms.fresh(name, dim, size)), dim, shape)
+            spread(torch.from_numpy(self.channel_ids.fresh(name, dim, size)), dim, shape)
             for dim, size in enumerate(shape)
             if size > 1
         )
@@ -68,7 +68,7 @@ class Space:
         inner = core(label)
         if not any(size > 1 for size in inner.shape):
             return ()
-        roots = self.atoms.roots(inner.numpy())
+        roots = self.channel_ids.roots(inner.numpy())
         return tuple(
             d
             for d in range(roots.ndim)
@@ -78,7 +78,7 @@ class Space:
     def unite(self, one: Label, other: Label) -> None:
         """Elements at equal places go together."""
         left, right = numpy.broadcast_arrays(core(one).numpy(), core(other).numpy())
-        self.atoms.join(left, right)
+        self.channel_ids.join(left, right)
 
     def whole(self, label: Label, dims: Iterable[int], why: str) -> Label:
         """These dimensions cannot lose a part: whatever lies along them goes together."""
@@ -86,7 +86,7 @@ class Space:
             if label.shape[dim] > 1 and label.stride(dim) != 0:
                 first = label.narrow(dim, 0, 1)
                 self.unite(label, first)
-                self.atoms.tie(core(first).numpy(), why)
+                self.channel_ids.tie(core(first).numpy(), why)
                 label = first.expand(label.shape)
         return label
 
@@ -96,7 +96,7 @@ class Space:
         return tuple(self.whole(label, dims, why) for label in labels)
 
     def axes(self, labels: Labels, dims: Sequence[int], why: str) -> list[Tensor | None]:
-        """What lies along each of these dimensions, as rows of atoms: a label each, the first of
+        """What lies along each of these dimensions, as rows of ids: a label each, the first of
         them along which it varies.
 
         Where two were merged into one dimension, such as heads and what is in them, the outer keeps
@@ -126,7 +126,7 @@ class Space:
     def fix(self, labels: Labels, why: str) -> None:
         """Nothing of these can be removed."""
         for label in labels:
-            self.atoms.fix(core(label).numpy(), why)
+            self.channel_ids.fix(core(label).numpy(), why)
 
     def blocks(self, label: Label, dim: int, count: int) -> None:
         """Equal parts of a dimension lose the same places."""
@@ -140,11 +140,11 @@ class Space:
             self.sizes.setdefault(key, Size(layer, attribute, row))
 
     def emit(self, *rows: Tensor | None) -> None:
-        """These atoms' weights make values with them."""
+        """The weights of these ids produce values along them."""
         self.emitted |= self._spans_of(rows)
 
     def consume(self, *rows: Tensor | None) -> None:
-        """These atoms' weights are summed over along them."""
+        """The weights of these ids are summed over along them."""
         self.consumed |= self._spans_of(rows)
 
     def watch(self, labels: Labels) -> None:
@@ -175,7 +175,7 @@ class Space:
 
     def _classes_along(self, label: Label, dim: int) -> int:
         """How many units could be removed if only this dimension lost any."""
-        roots = numpy.moveaxis(self.atoms.roots(core(label).numpy()), dim, 0).reshape(
+        roots = numpy.moveaxis(self.channel_ids.roots(core(label).numpy()), dim, 0).reshape(
             core(label).shape[dim], -1
         )
         names, columns = numpy.unique(roots, return_inverse=True)
@@ -190,7 +190,7 @@ class Space:
         stays = {
             int(component[len(roots) + i])
             for i, name in enumerate(names.tolist())
-            if name == FIXED or name in self.atoms.fixed
+            if name == FIXED or name in self.channel_ids.fixed
         }
         return len(set(component[: len(roots)].tolist()) - stays)
 
@@ -199,7 +199,7 @@ class Space:
             span
             for row in rows
             if row is not None
-            for span in self.atoms.spans_of(core(row).numpy())
+            for span in self.channel_ids.spans_of(core(row).numpy())
         }
 
 
@@ -223,14 +223,14 @@ def compressed(label: Label) -> Label:
 
 
 def spread(row: Tensor, dim: int, shape: Sequence[int]) -> Label:
-    """A row of atoms as the label of a tensor whose dimension it is."""
+    """A row of ids as the label of a tensor whose dimension it is."""
     return row.view([-1 if d == dim % len(shape) else 1 for d in range(len(shape))]).expand(
         list(shape)
     )
 
 
 def along(label: Label, dim: int) -> Tensor:
-    """The row of atoms along a dimension, at the first place of the others."""
+    """The row of ids along a dimension, at the first place of the others."""
     return label[tuple(slice(None) if d == dim else 0 for d in range(label.ndim))]
 
 

@@ -1,4 +1,4 @@
-"""What a model multiplies: its convolutions, matrix products and attention, each with the atoms
+"""What a model multiplies: its convolutions, matrix products and attention, each with the channel ids
 along its sizes.
 """
 

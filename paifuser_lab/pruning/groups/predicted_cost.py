@@ -1,4 +1,4 @@
-"""What fewer channels would cost, told before anything is cut: each weight's dimensions by the
+"""The predicted cost of fewer channels, before anything is cut: each weight's dimensions by the
 groups that their places belong to.
 """
 
@@ -23,7 +23,7 @@ ALWAYS_ONE = Length(fixed=1, terms=())
 
 def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCost:
     """The cost of a model by the widths of its groups; `profile` is of the model as it is."""
-    found = _Foretelling(model, structure, profile)
+    found = _CostPrediction(model, structure, profile)
     weights = found.weights()
     layers = [one for row in profile for one in found.layers(row)]
     lengths = tuple(found.lengths)
@@ -41,7 +41,7 @@ def cut_cost(model: nn.Module, structure: Structure, profile: Profile) -> CutCos
     )
 
 
-class _Foretelling:
+class _CostPrediction:
     """The different lengths found so far, each with its place, and how wide the layers' answers
     are.
     """
@@ -187,7 +187,7 @@ def _work(product: Product) -> int:
 
 
 def _owners(structure: Structure) -> Numbers:
-    """The group of each class of atoms that can lose units."""
+    """The group of each class of channel ids that can lose units."""
     owners: Numbers = numpy.full(
         int(structure.classes.max(initial=0)) + 1, NO_GROUP, dtype=numpy.int64
     )

@@ -1,4 +1,4 @@
-"""One multiplication of a model, with the atoms along its sizes."""
+"""One multiplication of a model, with the channel ids along its sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import torch
 
 from .channel_ids import Numbers
 
-Row = Numbers | int  # the atoms along a dimension; how long it is where nothing of it can go
+Row = (
+    Numbers | int
+)  # the channel ids along a dimension; its length where nothing of it can be removed
 
 
 @dataclass(frozen=True)
@@ -16,9 +18,7 @@ class Shape:
     """What of a convolution or a matrix product does not change with its widths."""
 
     kind: str
-    given: tuple[
-        int, ...
-    ]  # of a convolution its batch and its window of sight, of a product its rows
+    given: tuple[int, ...]  # of a convolution its batch and spatial sizes, of a product its rows
     kernel: tuple[int, ...] = ()
     stride: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()

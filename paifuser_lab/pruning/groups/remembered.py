@@ -18,7 +18,7 @@ from .width_attributes import follow_shapes
 Attributes = dict[str, dict[str, Any]]  # of each layer: the numbers that it keeps
 
 
-def cut_and_tell(
+def cut_and_remember(
     model: nn.Module, structure: Structure, removed: set[int], left_alone: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Cut, and give what was taken: the places of each weight, and the numbers about their width
@@ -45,15 +45,15 @@ def cut_and_tell(
     return {"weights": weights, "attributes": {layer: own for layer, own in changed.items() if own}}
 
 
-def cut_again(model: nn.Module, told: dict[str, Any]) -> None:
+def cut_again(model: nn.Module, record: dict[str, Any]) -> None:
     """Take the same from a model of the same code."""
     weights = dict((*model.named_parameters(), *model.named_buffers()))
     with torch.no_grad():
-        for one in told["weights"]:
+        for one in record["weights"]:
             _shorten(weights.get(one["weight"]), one)
     follow_shapes(model)
     modules = dict(model.named_modules())
-    for layer, own in told["attributes"].items():
+    for layer, own in record["attributes"].items():
         for key, value in own.items():
             old = vars(modules[layer]).get(key) if layer in modules else None
             if old is None or not _is_number(old):

@@ -1,67 +1,197 @@
-"""How much each unit of each group matters: summed over the group's weights."""
+"""How much each unit of each group matters: the values of `lab.importance`, added up over the
+channels of the unit in every layer of the group.
+
+A layer alone in its group is cut exactly by what `lab.importance` shows for it, with the same
+method, seed and batches. Where several layers write the same channels, as along a residual
+connection, a unit has the sum over those layers. Weights that belong to no layer of a known kind,
+such as the packed projections of `nn.MultiheadAttention`, count where a group has no other.
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Literal, get_args
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from ...errors import StepError, first_line
-from ...workload import Inputs, Loss, Workload
-from ...workload.data import first_batches
+from ...errors import MeasureError, StepError, StoppedError
+from ...records import ChannelGroup, Member
+from ...saliency.channel_run import ChannelValues, channel_values, missing_for
+from ...saliency.channels import CHANNEL_ESTIMATORS
+from ...saliency.channels.output_channels import TRANSPOSED, output_dimension
+from ...saliency.curvature import GradientError
+from ...saliency.subject import Layer
+from ...workload import Workload
+from .channel_ids import Numbers
 from .grouping import Structure
 
-Importance = Literal["magnitude", "taylor", "batch-norm", "random"]
-Scores = NDArray[numpy.float64]  # by class of atoms
-BATCHES = 4
-FORMULAS: dict[Importance, str] = {
-    "magnitude": (
-        "the length of all weights of a unit, what makes and what reads it in every layer of its "
-        "group"
-    ),
-    "taylor": (
-        f"|Σ g·w| over what makes a unit in every layer of its group, of up to {BATCHES} train "
-        "batches"
-    ),
-    "batch-norm": "the scales of the batch-norms in a group, and magnitude where it has none",
-    "random": "drawn at random from the seed of the step",
-}
-BY_DEFAULT = "taylor where there is a loss and train data, else by magnitude"
+Scores = NDArray[numpy.float64]  # by unit of a group, or by class of channel ids
+FALLBACK = "magnitude"
+
+
+@dataclass(frozen=True)
+class UnitScores:
+    """For each group a score for each unit, with a mean of one; and notes on the method."""
+
+    groups: list[Scores]
+    notes: list[str]
 
 
 def unit_scores(
-    work: Workload, model: nn.Module, structure: Structure, importance: Importance, seed: int
-) -> list[Scores]:
-    """For each group a score a unit, with a mean of one."""
-    found = _SCORES[importance](work, model, structure, seed)
-    return [_normalised(found[numpy.array(units)]) for units in structure.units]
+    work: Workload,
+    model: nn.Module,
+    structure: Structure,
+    method: str,
+    seed: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> UnitScores:
+    """Score the units of every group that can lose some; the others have equal scores."""
+    own = copy.copy(work)
+    own.model = model
+    layers = {
+        index: _layers_of(model, group)
+        for index, group in enumerate(structure.groups)
+        if group.pinned is None
+    }
+    estimated = _estimated(own, _together(layers.values()), method, seed, should_stop)
+    without = {index for index, ones in layers.items() if not ones.keys() & estimated.values.keys()}
+    missing = _together(layers[index] for index in without)
+    fallback = _estimated(own, missing, FALLBACK, seed, should_stop) if missing else None
+    ids = {(span.weight, span.dimension): span for span in structure.spans}
+    scores = []
+    for index, units in enumerate(structure.units):
+        source = fallback if index in without and fallback is not None else estimated
+        total = numpy.zeros(len(units))
+        for name, layer in layers.get(index, {}).items():
+            if name in source.values:
+                span = ids[_weight_of(layer), layer.channel]
+                values = _by_place(layer, numpy.asarray(source.values[name]))
+                total += _sum_by_unit(units, structure.classes[span.start : span.stop], values)
+        scores.append(_normalised(total))
+    names = [structure.groups[index].name for index in sorted(without)]
+    return UnitScores(scores, estimated.notes + ([_fallback_note(names, method)] if names else []))
 
 
-def default_importance(work: Workload) -> Importance:
-    """Taylor where there is a loss and data to take its gradient on, else magnitude."""
-    return "taylor" if work.loss is not None and work.train is not None else "magnitude"
+def default_importance(work: Workload) -> str:
+    """Taylor where there is a loss and train data, else magnitude."""
+    return "taylor" if work.loss is not None and work.train is not None else FALLBACK
 
 
-def described(importance: Importance) -> str:
-    """An importance with the formula by which the step prune takes it."""
-    return f"{importance}: {FORMULAS[importance]}"
+def described(method: str) -> str:
+    """A method with what its values are, and the rule for channels that go together."""
+    unit = CHANNEL_ESTIMATORS[method].unit.rstrip(".")
+    return (
+        f"{method} ({unit[0].lower()}{unit[1:]}), where channels go together by the sum over the "
+        "layers of their group"
+    )
 
 
-def as_importance(method: str) -> Importance | None:
-    """The importance of the step prune that has a method's name; None where it has none."""
-    return next((one for one in get_args(Importance) if one == method), None)
+def _fallback_note(names: list[str], method: str) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"'{names[0]}'{more}: no {method} value, so {FALLBACK} chooses its channels"
 
 
-def shown_and_cut(method: str, importance: Importance | None) -> str:
-    """What to read beside scores: the step prune cuts by others, even under the same name."""
-    by = BY_DEFAULT if importance is None else described(importance)
-    return f"Shown: {method}, each layer by itself. The step prune cuts by {by}."
+def _estimated(
+    work: Workload,
+    layers: dict[str, Layer],
+    method: str,
+    seed: int,
+    should_stop: Callable[[], bool],
+) -> ChannelValues:
+    """The values of these layers; an error says what to do about the step."""
+    if missing := missing_for(work, method):
+        needed = (
+            "loss and train data" if CHANNEL_ESTIMATORS[method].needs == "loss" else "train data"
+        )
+        raise StepError(
+            f"importance '{method}' needs the workload's {needed}, and there is no {missing}; give "
+            f"what it lacks, or choose '{FALLBACK}'."
+        )
+    if not layers:
+        return ChannelValues({})
+    try:
+        found = channel_values(work, layers, method, seed, should_stop)
+    except KeyboardInterrupt as stop:
+        if should_stop():
+            raise StoppedError(f"importance '{method}' was stopped before its end.") from stop
+        raise
+    except GradientError as error:
+        raise StepError(
+            f"importance '{method}' has no gradient to go by: {str(error).rstrip('.')}. Choose "
+            f"importance '{FALLBACK}', and put 'prune' before 'precision' and 'qat'."
+        ) from error
+    except MeasureError as error:
+        raise StepError(f"importance '{method}' cannot be estimated: {error}") from error
+    for name, values in found.values.items():
+        if not numpy.isfinite(values).all():
+            raise StepError(
+                f"importance '{method}': a value of '{name}' is NaN or infinite; look for one in "
+                f"the weights or the data, or choose importance '{FALLBACK}'."
+            )
+    return found
+
+
+def _layers_of(model: nn.Module, group: ChannelGroup) -> dict[str, Layer]:
+    """The layers whose output channels a group's units are; else its other weights, those of two
+    dimensions and more before vectors.
+    """
+    weights = {
+        name: weight for name, weight in model.named_parameters() if weight.is_floating_point()
+    }
+    rows = [one for one in group.members if one.kind == "rows" and one.weight in weights]
+    if layers := [one for one in rows if _is_output(model, one)]:
+        return {one.layer: _layer(model, one) for one in layers}
+    matrices = [one for one in rows if weights[one.weight].ndim > 1]
+    return {one.weight: _layer(model, one) for one in matrices or rows}
+
+
+def _layer(model: nn.Module, member: Member) -> Layer:
+    module = model.get_submodule(member.layer)
+    return Layer(member.layer, module, member.dimension, member.parameter)
+
+
+def _weight_of(layer: Layer) -> str:
+    return f"{layer.name}.{layer.parameter}" if layer.name else layer.parameter
+
+
+def _is_output(model: nn.Module, member: Member) -> bool:
+    """Whether it is the output channels of a layer of a known kind."""
+    module = model.get_submodule(member.layer)
+    dimension = output_dimension(module) if member.parameter == "weight" else None
+    if dimension is not None and _is_depthwise_transposed(module):
+        dimension = 0  # a group makes one channel, and goes with the inputs that it reads
+    return dimension == member.dimension
+
+
+def _is_depthwise_transposed(module: nn.Module) -> bool:
+    return isinstance(module, TRANSPOSED) and module.groups > 1 and module.weight.shape[1] == 1
+
+
+def _by_place(layer: Layer, values: Scores) -> Scores:
+    """A layer's values by place along its dimension of output channels in the weight."""
+    groups = getattr(layer.module, "groups", 1)
+    if not isinstance(layer.module, TRANSPOSED) or groups == 1:
+        return values
+    if not _is_depthwise_transposed(layer.module):  # each group has the same places
+        return numpy.asarray(values.reshape(groups, -1).sum(0))
+    places = numpy.zeros((groups, layer.weight.shape[0] // groups))
+    places[:, 0] = values
+    return places.ravel()
+
+
+def _sum_by_unit(units: tuple[int, ...], classes: Numbers, values: Scores) -> Scores:
+    """For each unit, by the class of channel ids that it is, the sum of the values of its
+    channels.
+    """
+    names = numpy.asarray(units)
+    unit = numpy.searchsorted(names, classes).clip(max=len(names) - 1)
+    is_of_group = names[unit] == classes
+    sums: Scores = numpy.zeros(len(names))
+    numpy.add.at(sums, unit[is_of_group], values[is_of_group])
+    return sums
 
 
 def _normalised(scores: Scores) -> Scores:
@@ -69,128 +199,5 @@ def _normalised(scores: Scores) -> Scores:
     return scores / mean if mean > 0 else scores
 
 
-def _magnitude(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
-    squares = _summed(model, structure, ("rows", "columns"), lambda name, weight: weight.square())
-    return numpy.sqrt(squares)
-
-
-def _batch_norm(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
-    """The scales of batch-norms, and the magnitude of what has none."""
-    norms = {
-        name
-        for name, module in model.named_modules()
-        if isinstance(module, nn.modules.batchnorm._BatchNorm)
-    }
-
-    def scale(name: str, weight: Tensor) -> Tensor:
-        layer, _, leaf = name.rpartition(".")
-        return weight.abs() if layer in norms and leaf == "weight" else torch.zeros_like(weight)
-
-    scales = _summed(model, structure, ("rows",), scale)
-    return numpy.where(scales > 0, scales, _magnitude(work, model, structure, seed))
-
-
-def _random(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
-    return numpy.random.default_rng(seed).random(len(structure.classes)) + 1e-3
-
-
-def _taylor(work: Workload, model: nn.Module, structure: Structure, seed: int) -> Scores:
-    """How much the loss changes, to first order, without the unit's rows."""
-    if work.loss is None or work.train is None:
-        raise StepError(
-            "importance 'taylor' needs the workload's loss and train data; give them, or choose "
-            "'magnitude'."
-        )
-    batches = list(itertools.islice(first_batches(work.train, work.device, "train data"), BATCHES))
-    if not batches:
-        raise StepError(
-            "the train data hold no batch; give at least one pair of inputs and target, or choose "
-            "importance 'magnitude'."
-        )
-    total = numpy.zeros(len(structure.classes))
-    for inputs, target in batches:
-        gradients = _gradients(work.loss, model, inputs, target)
-        total += numpy.abs(_summed(model, structure, ("rows",), partial(_first_order, gradients)))
-    if not numpy.isfinite(total).all():
-        raise StepError(
-            "importance 'taylor': a gradient is NaN or infinite; look for one in the train data, "
-            "or choose importance 'magnitude'."
-        )
-    return total
-
-
-def _first_order(gradients: dict[str, Tensor], name: str, weight: Tensor) -> Tensor:
-    return weight * gradients[name] if name in gradients else torch.zeros_like(weight)
-
-
-def _gradients(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> dict[str, Tensor]:
-    names = [
-        (name, weight) for name, weight in model.named_parameters() if weight.is_floating_point()
-    ]
-    frozen = [weight for _, weight in names if not weight.requires_grad]
-    try:
-        for weight in frozen:
-            weight.requires_grad_(True)
-        with torch.enable_grad():
-            lost = _lost(loss, model, inputs, target)
-            found = torch.autograd.grad(lost, [weight for _, weight in names], allow_unused=True)
-    except (
-        RuntimeError,
-        TypeError,
-    ) as error:  # of autograd, where a layer has no gradients or the loss is not one number
-        raise StepError(
-            f"importance 'taylor' finds no gradient ({type(error).__name__}: "
-            f"{first_line(error).rstrip('.')}); "
-            "choose importance 'magnitude', and put 'prune' before 'precision' and 'qat'."
-        ) from error
-    finally:
-        for weight in frozen:
-            weight.requires_grad_(False)
-    return {
-        name: gradient
-        for (name, _), gradient in zip(names, found, strict=True)
-        if gradient is not None
-    }
-
-
-def _lost(loss: Loss, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
-    try:
-        return loss(inputs(model), target)
-    except Exception as error:  # whatever the model's code, or that of the loss, raises
-        reason = f"{type(error).__name__}: {first_line(error).rstrip('.')}"
-        raise StepError(
-            f"the model or its loss fails on the train data ({reason}); mend them, or choose "
-            "importance 'magnitude'."
-        ) from error
-
-
-def _summed(
-    model: nn.Module,
-    structure: Structure,
-    kinds: tuple[str, ...],
-    value: Callable[[str, Tensor], Tensor],
-) -> Scores:
-    """A figure a weight, added up for each class over the members of these kinds."""
-    weights = dict(model.named_parameters())
-    total = numpy.zeros(len(structure.classes))
-    members = {
-        (one.weight, one.dimension, one.kind) for group in structure.groups for one in group.members
-    }
-    for span in structure.spans:
-        if (
-            any((span.weight, span.dimension, kind) in members for kind in kinds)
-            and span.weight in weights
-        ):
-            figures = value(span.weight, weights[span.weight].detach()).double()
-            others = [dim for dim in range(figures.ndim) if dim != span.dimension]
-            places = (figures.sum(others) if others else figures).cpu().numpy()
-            numpy.add.at(total, structure.classes[span.start : span.stop], places)
-    return total
-
-
-_SCORES: dict[str, Callable[[Workload, nn.Module, Structure, int], Scores]] = {
-    "magnitude": _magnitude,
-    "taylor": _taylor,
-    "batch-norm": _batch_norm,
-    "random": _random,
-}
+def _together(layers: Iterable[dict[str, Layer]]) -> dict[str, Layer]:
+    return {name: layer for ones in layers for name, layer in ones.items()}

@@ -27,7 +27,7 @@ def kept_units(group: ChannelGroup, share: float, round_to: int) -> int:
     return min(group.width, max(1, floor(group.width * share + 0.5)))
 
 
-def rungs(group: ChannelGroup, round_to: int, fewest: int) -> tuple[int, ...]:
+def allowed_widths(group: ChannelGroup, round_to: int, fewest: int) -> tuple[int, ...]:
     """The numbers of units, falling, that a group may be left with: as `kept_units` would leave it,
     and no fewer than `fewest`.
     """

@@ -1,9 +1,9 @@
-"""Widths with which a cost is reached: units go from where they matter least for what they save,
-until it is.
+"""Widths with which a cost is reached: units are removed where they matter least for what that saves,
+until the cost is low enough.
 
-A rung is a width that a group may have. Each time the group goes whose best fall, to whichever rung
-below it, loses least for each unit of cost that it saves; so that where the cost is flat, a group
-stays at the top of the flat or falls off its end.
+Each time the group is narrowed whose best step down, to any of its allowed widths, loses least for
+each unit of cost that it saves; so that where the cost is flat over several widths, a group stays
+at the upper end of the flat part or goes below its lower end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy
 from .costs import Cost
 from .scores import Scores
 
-Rungs = Mapping[
+AllowedWidths = Mapping[
     int, Sequence[int]
 ]  # of a group, by number: the widths below its own that it may have, falling
 Losses = Mapping[
@@ -49,26 +49,26 @@ def loss_by_kept(scores: Scores, layers: int = 1) -> Scores:
         return found
 
 
-def reach(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
+def solve_widths(cost: Cost, most: float, losses: Losses, allowed_widths: AllowedWidths) -> None:
     """Narrow the cost's groups until it is no more than `most`, or until none can go further; then
     give back what can be.
     """
-    _fall(cost, most, losses, rungs)
+    _fall(cost, most, losses, allowed_widths)
     if cost.total <= most:
-        _rise(cost, most, losses, rungs)
+        _rise(cost, most, losses, allowed_widths)
 
 
-def least_reachable(cost: Cost, rungs: Rungs) -> None:
-    """Let every group have its lowest rung."""
-    for group, lower in rungs.items():
+def take_narrowest(cost: Cost, allowed_widths: AllowedWidths) -> None:
+    """Let every group have its smallest allowed width."""
+    for group, lower in allowed_widths.items():
         if lower:
             cost.take(group, lower[-1])
 
 
-def _fall(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
+def _fall(cost: Cost, most: float, losses: Losses, allowed_widths: AllowedWidths) -> None:
     falls, done = [], 0
-    for group in rungs:
-        if (fall := _best_fall(cost, group, losses, rungs, 0)) is not None:
+    for group in allowed_widths:
+        if (fall := _best_fall(cost, group, losses, allowed_widths, 0)) is not None:
             falls.append(fall)
     heapify(falls)
     while falls and cost.total > most:
@@ -78,13 +78,15 @@ def _fall(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
             done += 1
         # as others grow narrower a fall saves less: its old rate is no more than its new one, so
         # that it need not be looked at before
-        if (again := _best_fall(cost, fall.group, losses, rungs, done)) is not None:
+        if (again := _best_fall(cost, fall.group, losses, allowed_widths, done)) is not None:
             heappush(falls, again)
 
 
-def _best_fall(cost: Cost, group: int, losses: Losses, rungs: Rungs, seen: int) -> _Fall | None:
+def _best_fall(
+    cost: Cost, group: int, losses: Losses, allowed_widths: AllowedWidths, seen: int
+) -> _Fall | None:
     now, best = cost.kept[group], None
-    for to in rungs[group]:
+    for to in allowed_widths[group]:
         if to < now and (saved := cost.saved(group, to)) > 0:
             rate = float(losses[group][to] - losses[group][now]) / saved
             if best is None or rate < best.rate:
@@ -92,16 +94,18 @@ def _best_fall(cost: Cost, group: int, losses: Losses, rungs: Rungs, seen: int) 
     return best
 
 
-def _rise(cost: Cost, most: float, losses: Losses, rungs: Rungs) -> None:
+def _rise(cost: Cost, most: float, losses: Losses, allowed_widths: AllowedWidths) -> None:
     """The last fall may have been too deep: what matters most of what went comes back while there
     is room for it.
     """
-    ladders = {group: (cost.widths[group], *lower) for group, lower in rungs.items() if lower}
+    ladders = {
+        group: (cost.widths[group], *lower) for group, lower in allowed_widths.items() if lower
+    }
     has_risen = True
     while has_risen:
         has_risen = False
         for group in sorted(ladders, key=lambda one: -float(losses[one][cost.kept[one]])):
-            above = [rung for rung in ladders[group] if rung > cost.kept[group]]
+            above = [width for width in ladders[group] if width > cost.kept[group]]
             if above and cost.total - cost.saved(group, above[-1]) <= most:
                 cost.take(group, above[-1])
                 has_risen = True

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...model.watch import watching
 from ...workload import Inputs, running
-from .label_space import Labels, Space
+from .label_space import Labels, LabelSpace
 from .multiplications import products_of
 from .rules import CONSTANTS, Call, results_of
 
@@ -35,11 +35,11 @@ PUT_OFF = (
 COMPUTED = "the weight is computed from others (a parametrization)"
 
 
-def trace(model: nn.Module, inputs: Inputs) -> Space:
-    """The atoms of a model's weights, after one run on example inputs has tied those that go
+def trace(model: nn.Module, inputs: Inputs) -> LabelSpace:
+    """The channel ids of a model's weights, after one run on example inputs has tied those that go
     together.
     """
-    space = Space()
+    space = LabelSpace()
     tracer = _Tracer(space)
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     for name, weight in (parameters | buffers).items():
@@ -50,7 +50,7 @@ def trace(model: nn.Module, inputs: Inputs) -> Space:
     if turned is not None and any(id(weight) not in tracer.read for weight in parameters.values()):
         with suppress(
             Exception
-        ):  # a model may refuse such inputs; what it does with them would only have told more
+        ):  # a model may refuse such inputs; its run would only have given more information
             _run(model, turned, tracer)
     for name, weight in (parameters | buffers).items():
         if id(weight) not in tracer.read:
@@ -88,7 +88,7 @@ def tensors_in(values: Any) -> list[Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
-def _hold_around(space: Space, tracer: _Tracer, weight: str) -> None:
+def _hold_around(space: LabelSpace, tracer: _Tracer, weight: str) -> None:
     """A weight that was not read may be read on other inputs: hold what the code that could read it
     had in hand.
     """
@@ -107,7 +107,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     wants_parts = True  # layers that run as one are to run apart
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: LabelSpace) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.space = space
         self.found: dict[int, Labels] = {}
@@ -120,7 +120,7 @@ class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.in_hand: dict[str, list[Labels]] = defaultdict(list)
 
     def introduce(self, name: str, tensor: Tensor) -> None:
-        """Give a weight its atoms."""
+        """Give a weight its channel ids."""
         if (
             id(tensor) in self.found
             or not tensor.is_floating_point()

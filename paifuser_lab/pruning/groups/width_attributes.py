@@ -87,14 +87,14 @@ def _changes(
     named: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     by_value: dict[str, dict[int, int]] = defaultdict(dict)
     for size in structure.space.sizes.values():
-        atoms = size.atoms.numpy()
-        new = int(kept[atoms].sum())
+        channel_ids = size.channel_ids.numpy()
+        new = int(kept[channel_ids].sum())
         if (
-            new != len(atoms) and len(set(structure.classes[atoms].tolist())) > 1
+            new != len(channel_ids) and len(set(structure.classes[channel_ids].tolist())) > 1
         ):  # else it is lost along another dimension
-            by_value[size.layer].setdefault(len(size.atoms), new)
+            by_value[size.layer].setdefault(len(size.channel_ids), new)
             if size.attribute:
-                named[size.layer][size.attribute] = len(size.atoms), new
+                named[size.layer][size.attribute] = len(size.channel_ids), new
     for layer in by_value:
         yield layer, named[layer], by_value[layer]
 

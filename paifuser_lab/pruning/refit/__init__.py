@@ -1,21 +1,26 @@
-"""What makes up for what was taken from a model: the layers that are left answer again as before,
-as nearly as they can.
+"""Refit a model after a cut: the remaining layers are fitted to give the outputs of before as closely
+as they can. Needs neither labels nor gradients.
 
-It takes neither labels nor gradients.
-
-doing.py          which repairs there are, and doing them one after the other; one that gains
-nothing is undone samples.py        the examples that a repair learns from, and those that it is
-judged by least_squares.py  new weights for the layers that lost inputs, or are given others lost.py
-which layers those are, and what they answered before sums.py           what least squares need of
-the examples, and the weights that follow; pure arithmetic norms.py          the statistics of
-batch-norms, measured again scene.py          the model before and after the cut, and what a repair
-may know
+techniques.py        the refits by name, applied in turn; one that does not reduce the error is undone
+least_squares.py     new weights for the layers that lost inputs
+shrunk_layers.py     which layers those are, and their outputs before the cut
+normal_equations.py  least squares from sums over rows; pure arithmetic
+norms.py             statistics of batch-norms, measured again
+context.py           the model before and after the cut, and what a refit may use
 """
 
 from __future__ import annotations
 
 from ...workload.data import samples_of
-from .shrunk_layers import lost_layers, products
-from .techniques import REPAIRS, Repair, chosen_repairs, mend
+from .shrunk_layers import products, shrunk_layers
+from .techniques import REPAIRS, Repair, refit_model, repairs_for
 
-__all__ = ["REPAIRS", "Repair", "chosen_repairs", "lost_layers", "mend", "products", "samples_of"]
+__all__ = [
+    "REPAIRS",
+    "Repair",
+    "products",
+    "refit_model",
+    "repairs_for",
+    "samples_of",
+    "shrunk_layers",
+]

@@ -1,4 +1,4 @@
-"""The model before and after something was taken from it, and what a repair may know."""
+"""The model before and after a cut, and what a refit may use."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from torch import nn
 
 from ...workload import Inputs
 from ...workload.data import Samples
-from .shrunk_layers import Lost
+from .shrunk_layers import ShrunkLayer
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a repair did, and to how many layers."""
+class RefitResult:
+    """What a refit changed, and in how many layers."""
 
     count: int
-    sentence: str
+    note: str
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A repair may change the weights and statistics of `model`, and nothing of `before`."""
+class RefitContext:
+    """A refit may change the weights and statistics of `model`, and nothing of `before`."""
 
     before: nn.Module
     model: nn.Module
-    lost: Mapping[str, Lost]  # the layers whose weights may change
+    lost: Mapping[str, ShrunkLayer]  # the layers whose weights may change
     samples: Samples
     inputs: Inputs  # the example inputs

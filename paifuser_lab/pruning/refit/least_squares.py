@@ -23,21 +23,21 @@ from ...quantization.compensation.operands import layer_operands
 from ...records import counted
 from ...workload import running
 from ..groups.trace_labels import by_single_operators
-from .context import Done, Scene
+from .context import RefitContext, RefitResult
 from .normal_equations import Sums, fit
-from .shrunk_layers import Lost, remember
+from .shrunk_layers import ShrunkLayer, remember
 
 ROWS_AT_ONCE = 2048
 
 
-def refit(scene: Scene) -> Done:
+def refit(context: RefitContext) -> RefitResult:
     """Run the model once on the samples; every layer that lost inputs gets its weights at its first
     call.
     """
-    lost = scene.lost
-    remember(scene.before, scene.samples, lost)
+    lost = context.lost
+    remember(context.before, context.samples, lost)
     usable = {name: one for name, one in lost.items() if one.is_usable and one.answers is not None}
-    norms = _norms_behind(scene)
+    norms = _norms_behind(context)
     shifts: dict[str, Tensor] = {}
     better: list[str] = []
 
@@ -49,32 +49,32 @@ def refit(scene: Scene) -> Done:
         bias, is_better = _repair(one, (*args, *kwargs.values())[0], may_shift=norm is not None)
         if norm is not None:
             shifts[norm] = bias.flatten()
-            _shift(scene.model, norm, shifts[norm])
+            _shift(context.model, norm, shifts[norm])
         better.extend([layer] * is_better)
         shown.advance(doing=layer)
 
-    watched = watching(scene.model, enter, lambda layer, answer: None)
+    watched = watching(context.model, enter, lambda layer, answer: None)
     with (
-        progress("repairing", len(usable)) as shown,
-        running(scene.model),
+        progress("refitting", len(usable)) as shown,
+        running(context.model),
         by_single_operators(),
         watched,
     ):
-        scene.samples.inputs.clone()(scene.model)
+        context.samples.inputs.clone()(context.model)
     for norm, bias in shifts.items():  # the run put back the statistics that it found
-        _shift(scene.model, norm, bias)
+        _shift(context.model, norm, bias)
     if not better:
-        return Done(
+        return RefitResult(
             0, f"least squares tried {counted(len(lost), 'layer')} and found no better weights"
         )
     kept = len(lost) - len(better)
     rest = f" ({counted(kept, 'layer')} kept what they had)" if kept else ""
-    return Done(
+    return RefitResult(
         len(better), f"least squares gave {counted(len(better), 'layer')} new weights{rest}"
     )
 
 
-def _repair(one: Lost, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
+def _repair(one: ShrunkLayer, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]:
     """The layer's new weights, the bias that it would have, and whether the rows that judge find
     that better.
     """
@@ -103,7 +103,7 @@ def _repair(one: Lost, given: Tensor, *, may_shift: bool) -> tuple[Tensor, bool]
 
 
 def _rows(
-    one: Lost, given: Tensor, learned: Sums, judging: Sums
+    one: ShrunkLayer, given: Tensor, learned: Sums, judging: Sums
 ) -> Iterator[tuple[Sums, tuple[Tensor, Tensor]]]:
     """What it is given and what it shall answer, some rows at a time: (groups, rows, columns)
     each.
@@ -117,12 +117,12 @@ def _rows(
             yield sums, (layer_operands(one.layer, given, one.rows[part].to(given.device)), wanted)
 
 
-def _norms_behind(scene: Scene) -> dict[str, str]:
+def _norms_behind(context: RefitContext) -> dict[str, str]:
     """Layer → the batch-norm that alone reads it, whose mean can take the place of a bias."""
-    inputs = scene.inputs.clone()
-    with running(scene.model):
-        graph = observe(scene.model, lambda: inputs(scene.model))
-    return dict(plan_fold(scene.model, graph).pairs)
+    inputs = context.inputs.clone()
+    with running(context.model):
+        graph = observe(context.model, lambda: inputs(context.model))
+    return dict(plan_fold(context.model, graph).pairs)
 
 
 def _shift(model: nn.Module, norm: str, bias: Tensor) -> None:

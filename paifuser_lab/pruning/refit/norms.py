@@ -10,17 +10,17 @@ from torch import Tensor, nn
 from ...model.watch import watching
 from ...records import counted
 from ...workload import running
-from .context import Done, Scene
+from .context import RefitContext, RefitResult
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-def measure_again(scene: Scene) -> Done:
+def measure_again(context: RefitContext) -> RefitResult:
     """Run the model once on the samples, each batch-norm by the statistics of what it is given
     there, and keep those.
     """
     norms: dict[str, Any] = {
-        name: one for name, one in scene.model.named_modules() if _keeps_statistics(one)
+        name: one for name, one in context.model.named_modules() if _keeps_statistics(one)
     }
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -33,15 +33,17 @@ def measure_again(scene: Scene) -> Done:
         if norms[layer].training:
             found[layer] = values.mean(1), values.var(1)
 
-    with running(scene.model), watching(scene.model, enter, lambda layer, answer: None):
-        scene.samples.inputs.clone()(scene.model)
+    with running(context.model), watching(context.model, enter, lambda layer, answer: None):
+        context.samples.inputs.clone()(context.model)
     with torch.no_grad():
         for layer, (mean, variance) in found.items():
             norms[layer].running_mean.copy_(mean)
             norms[layer].running_var.copy_(variance)
     if not found:
-        return Done(0, "there is no batch-norm whose statistics could be measured again")
-    return Done(len(found), f"measured the statistics of {counted(len(found), 'batch-norm')} again")
+        return RefitResult(0, "there is no batch-norm whose statistics could be measured again")
+    return RefitResult(
+        len(found), f"measured the statistics of {counted(len(found), 'batch-norm')} again"
+    )
 
 
 def _keeps_statistics(module: nn.Module) -> bool:

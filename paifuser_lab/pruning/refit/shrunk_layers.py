@@ -27,7 +27,7 @@ SEED = 0
 
 
 @dataclass
-class Lost:
+class ShrunkLayer:
     """A layer of the model as it is now: which of the earlier outputs it still has, and what they
     were at some rows of the samples.
     """
@@ -74,9 +74,9 @@ class Lost:
         self.answers = rows[self.rows.to(rows.device)].clone()
 
 
-def lost_layers(
+def shrunk_layers(
     before: nn.Module, model: nn.Module, structure: Structure, removed: set[int]
-) -> dict[str, Lost]:
+) -> dict[str, ShrunkLayer]:
     """By dotted path the layers that have fewer inputs than before the cut, and that are no more
     than a product.
     """
@@ -85,7 +85,7 @@ def lost_layers(
         (span.weight, span.dimension): numpy.flatnonzero(kept[span.start : span.stop])
         for span in structure.spans
     }
-    found: dict[str, Lost] = {}
+    found: dict[str, ShrunkLayer] = {}
     for name, one in products(model).items():
         inputs, outputs = (0, 1) if _is_turned(one.layer) else (1, 0)
         if (
@@ -93,11 +93,13 @@ def lost_layers(
             < before.get_submodule(name).get_parameter("weight").shape[inputs]
         ):
             places = left.get((f"{name}.weight", outputs))
-            found[name] = Lost(one.layer, None if places is None else torch.from_numpy(places))
+            found[name] = ShrunkLayer(
+                one.layer, None if places is None else torch.from_numpy(places)
+            )
     return found
 
 
-def products(model: nn.Module) -> dict[str, Lost]:
+def products(model: nn.Module) -> dict[str, ShrunkLayer]:
     """By dotted path the layers that are no more than a product, with weights of their own, all of
     whose outputs are there.
     """
@@ -105,14 +107,14 @@ def products(model: nn.Module) -> dict[str, Lost]:
         id(weight) for module in model.modules() for weight in module.parameters(recurse=False)
     )
     return {
-        name: Lost(layer, None)
+        name: ShrunkLayer(layer, None)
         for name, layer in model.named_modules()
         if _is_product(layer)
         and all(owners[id(weight)] == 1 for weight in layer.parameters(recurse=False))
     }
 
 
-def remember(before: nn.Module, samples: Samples, lost: Mapping[str, Lost]) -> None:
+def remember(before: nn.Module, samples: Samples, lost: Mapping[str, ShrunkLayer]) -> None:
     """Run the model as it was, and keep what these layers answer; one that runs twice, or not,
     cannot be used.
     """

@@ -1,5 +1,5 @@
-"""Which repairs there are, and doing the wanted ones in turn, each judged by the model's answer and
-undone where that gains nothing.
+"""The refits by name, applied in turn; each is kept only if it reduces the error of the model's
+output.
 """
 
 from __future__ import annotations
@@ -14,51 +14,53 @@ from torch.utils import _pytree as pytree
 from ...measure import output_error
 from ...workload import Workload, running
 from ...workload.data import Samples, samples_of
-from .context import Done, Scene
+from .context import RefitContext, RefitResult
 from .least_squares import refit
 from .norms import measure_again
-from .shrunk_layers import Lost
+from .shrunk_layers import ShrunkLayer
 
 Repair = Literal["least-squares", "batch-norm"]
-REPAIRS: dict[Repair, Callable[[Scene], Done]] = {  # in the order in which they are done
+REPAIRS: dict[
+    Repair, Callable[[RefitContext], RefitResult]
+] = {  # in the order in which they are done
     "least-squares": refit,
     "batch-norm": measure_again,
 }
 
 
-def mend(
+def refit_model(
     work: Workload,
     before: nn.Module,
     model: nn.Module,
-    lost: Mapping[str, Lost],
+    lost: Mapping[str, ShrunkLayer],
     wanted: Collection[Repair],
 ) -> list[str]:
-    """Bring the answers of a model nearer to those of the model before; what each repair did and
-    gained, in sentences.
+    """Bring the outputs of a model closer to those of the model before the cut; a note for each
+    refit on what it changed and gained.
     """
     samples = samples_of(work)
-    scene = Scene(before, model, lost, samples, work.inputs)
+    context = RefitContext(before, model, lost, samples, work.inputs)
     reference = _answers(before, samples)
     error = output_error(reference, _answers(model, samples))[0]
     notes = []
-    for way in (one for name, one in REPAIRS.items() if name in wanted):
+    for technique in (one for name, one in REPAIRS.items() if name in wanted):
         kept = {name: value.detach().clone() for name, value in _values(model).items()}
-        done = way(scene)
+        done = technique(context)
         if not done.count:
-            notes.append(done.sentence)
+            notes.append(done.note)
             continue
         found = output_error(reference, _answers(model, samples))[0]
         judged = f"output error {error:.2g} → {found:.2g} on {samples.judges}"
         if found < error:
             error = found
-            notes.append(f"{done.sentence}: {judged}")
+            notes.append(f"{done.note}: {judged}")
         else:
             _put_back(model, kept)
-            notes.append(f"{done.sentence}, and took that back: {judged}")
+            notes.append(f"{done.note}, and took that back: {judged}")
     return notes
 
 
-def chosen_repairs(wanted: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
+def repairs_for(wanted: Sequence[Repair] | None, work: Workload) -> Sequence[Repair]:
     """What was asked for; by itself every repair, where there is data that is more than a few
     examples.
     """

@@ -1,17 +1,29 @@
-"""Which widths a model is to have so that so much of its parameters, FLOPs or latency is left.
+"""Which widths a model needs so that a given share of its parameters, FLOPs or latency is left.
 
-families.py    layers that take the same at the same widths, and a call of one with any number of
-channels measuring.py   their staircases: from the cache, or measured now steadiness.py  timings
-that can be compared with each other whole.py       what a whole model takes, as it was, as it is,
-and narrow latency.py     what a model takes by the widths of its groups, from staircases and three
-runs of the whole target.py      the widths for a share of the original telling.py     what was
-predicted beside what was achieved showing.py     a layer's staircase, to be looked at
+layer_families.py  layers that take equally long at equal widths, and a call of one at any width
+measure.py         staircases (time by width), from the cache or measured now
+steady_timing.py   timings of widths that can be compared with each other
+whole_model.py     the time of the whole model: original, current, and as narrow as allowed
+latency.py         the model's time as a function of its groups' widths
+target.py          the widths for a share of the original's cost
+prediction.py      what was predicted beside what was achieved
+staircase_view.py  a layer's staircase as a record
 """
 
 from __future__ import annotations
 
-from .prediction import told
+from .prediction import target_notes
 from .staircase_view import staircase, stairs
-from .target import Aim, Aimed, Goal, Ways, aimed, fewest_units
+from .target import ChosenWidths, Goal, Target, WidthOptions, choose_widths, fewest_units
 
-__all__ = ["Aim", "Aimed", "Goal", "Ways", "aimed", "fewest_units", "staircase", "stairs", "told"]
+__all__ = [
+    "ChosenWidths",
+    "Goal",
+    "Target",
+    "WidthOptions",
+    "choose_widths",
+    "fewest_units",
+    "staircase",
+    "stairs",
+    "target_notes",
+]

@@ -25,7 +25,7 @@ class Room(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What of a product is timed: its shape, and which rows of atoms are the channels that it reads
+    """What of a product is timed: its shape, and which rows of channel ids are the channels that it reads
     and makes; None for those in pairs.
     """
 

@@ -9,26 +9,26 @@ from ...records import counted
 from ...workload import Workload, running
 from ..groups import Structure, couple
 from ..groups.costs import parameters, spent_flops
-from .target import Aimed, original_flops
+from .target import ChosenWidths, original_flops
 from .whole_model import call_of
 
 QUICK_MS = 300.0  # a run that takes longer is not repeated for a note
 ROUNDS, SECONDS = 12, 4.0
 
 
-def told(
+def target_notes(
     work: Workload,
     model: nn.Module,
     structure: Structure,
     removed: set[int],
-    chosen: Aimed,
+    chosen: ChosenWidths,
     *,
     count: int,
 ) -> list[str]:
     """A sentence for each of parameters, FLOPs and latency that is known; `model` has been cut,
     `structure` is from before.
     """
-    aim, predicted = chosen.aim, parameters(model, structure)
+    target, predicted = chosen.target, parameters(model, structure)
     for index, units in enumerate(structure.units):
         predicted.take(index, len(set(units) - removed))
     of_parameters, of_flops = _weight_count(work.model), original_flops(work)
@@ -40,15 +40,15 @@ def told(
         f"{name}: {before:.1%} of the original's predicted, {after:.1%} left"
         for name, (before, after) in shares.items()
     ]
-    if aim.goal == "latency":
+    if target.goal == "latency":
         notes += [*chosen.notes, _latency(work, model, chosen, count)]
-    return [f"at most {aim.share:.1%} of the original's {aim.goal} was asked for", *notes]
+    return [f"at most {target.share:.1%} of the original's {target.goal} was asked for", *notes]
 
 
-def _latency(work: Workload, model: nn.Module, chosen: Aimed, count: int) -> str:
-    said = f"latency: {chosen.share:.1%} of the original's predicted"
+def _latency(work: Workload, model: nn.Module, chosen: ChosenWidths, count: int) -> str:
+    note = f"latency: {chosen.share:.1%} of the original's predicted"
     if chosen.original > QUICK_MS:
-        return f"{said}; a run takes {chosen.original:,.0f} ms and was not repeated to see"
+        return f"{note}; a run takes {chosen.original:,.0f} ms and was not repeated to see"
     with running(work.model), running(model):
         candidates = [
             Candidate(name, call_of(work, one), count, work.device)
@@ -58,7 +58,7 @@ def _latency(work: Workload, model: nn.Module, chosen: Aimed, count: int) -> str
             last = samples
     speedup, (low, high) = ratio_of_rounds(last["was"], last["is"])
     return (
-        f"{said}, {1 / speedup:.1%} ({1 / high:.1%} to {1 / low:.1%}) measured in turn, "
+        f"{note}, {1 / speedup:.1%} ({1 / high:.1%} to {1 / low:.1%}) measured in turn, "
         f"{counted(count, 'thread')}"
     )
 

@@ -18,8 +18,8 @@ from ...workload import Workload
 from ..groups import Structure, couple
 from ..groups.costs import Cost, flops, parameters, spent_flops
 from ..groups.scores import Scores
-from ..groups.select import rungs
-from ..groups.solve import Rungs, least_reachable, loss_by_kept, reach
+from ..groups.select import allowed_widths
+from ..groups.solve import AllowedWidths, loss_by_kept, solve_widths, take_narrowest
 from .latency import families_of, latency_cost
 from .layer_families import MOST_WIDTHS, spaced
 from .measure import staircases
@@ -33,7 +33,7 @@ Kept = dict[int, int]  # of a group, by number: how many units stay
 
 
 @dataclass(frozen=True)
-class Aim:
+class Target:
     """How much of what is to be left, of the original's."""
 
     goal: Goal
@@ -41,7 +41,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Ways:
+class WidthOptions:
     """What may be done for it: groups whose width is given, those that may be narrowed with the
     fewest units of each, and the step.
     """
@@ -52,10 +52,10 @@ class Ways:
 
 
 @dataclass(frozen=True)
-class Aimed:
+class ChosenWidths:
     """The widths, the share that they are predicted to leave, and how that was found."""
 
-    aim: Aim
+    target: Target
     kept: Kept
     share: float
     original: float
@@ -71,50 +71,49 @@ class _Budget:
     notes: tuple[str, ...] = ()
 
 
-def aimed(
+def choose_widths(
     work: Workload,
     model: nn.Module,
     structure: Structure,
     scores: list[Scores],
-    aim: Aim,
-    ways: Ways,
+    target: Target,
+    ways: WidthOptions,
     *,
     count: int,
-) -> Aimed:
+) -> ChosenWidths:
     """The widths that lose least importance; a target out of reach is refused with the smallest
     share that can be reached.
     """
     if any(isinstance(part, QuantizedLayer) for part in model.modules()):
         raise StepError(
-            "layers in whole numbers are not counted, so no target can be kept; prune before "
-            "'precision'."
+            "quantized layers are not counted, so no target can be kept; prune before 'precision'."
         )
-    tried = _ladders(structure, aim, ways)
-    budget = _budget(work, model, structure, aim, tried[-1], count)
+    tried = _width_choices(structure, target, ways)
+    budget = _budget(work, model, structure, target, tried[-1], count)
     if not budget.original:
         raise StepError(
-            f"{aim.goal}: the original has none that are counted, so there is no share of them; "
+            f"{target.goal}: the original has none that are counted, so there is no share of them; "
             "choose another target."
         )
     for group, kept in ways.given.items():
         budget.cost.take(group, kept)
-    _check_is_less(budget, aim)
+    _check_is_less(budget, target)
     losses = {
         group: loss_by_kept(scores[group], len(structure.groups[group].layers))
         for group in ways.fewest
     }
-    most = aim.share * budget.original
-    for ladder in tried:
+    most = target.share * budget.original
+    for allowed in tried:
         least = copy.deepcopy(budget.cost)
-        least_reachable(least, ladder)
+        take_narrowest(least, allowed)
         if least.total <= most:
-            reach(budget.cost, most, losses, ladder)
+            solve_widths(budget.cost, most, losses, allowed)
             share = budget.cost.total / budget.original
-            return Aimed(
-                aim, _narrowed(structure, budget.cost), share, budget.original, budget.notes
+            return ChosenWidths(
+                target, _narrowed(structure, budget.cost), share, budget.original, budget.notes
             )
     raise StepError(
-        f"{aim.goal}: {aim.share:g} of the original's cannot be reached: the smallest reachable "
+        f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest reachable "
         "share is "
         f"{_ceiled(least.total / budget.original)}; ask for that or more, or give `limits`, "
         "`protect` and `round_to` more room."
@@ -127,33 +126,36 @@ def _narrowed(structure: Structure, cost: Cost) -> Kept:
     }
 
 
-def _check_is_less(budget: _Budget, aim: Aim) -> None:
+def _check_is_less(budget: _Budget, target: Target) -> None:
     share = budget.cost.total / budget.original
-    if share <= aim.share:
+    if share <= target.share:
         raise StepError(
-            f"{aim.goal}: {share:.3g} of the original's is left already, and {aim.share:g} was "
+            f"{target.goal}: {share:.3g} of the original's is left already, and {target.share:g} was "
             "asked for; ask for less."
         )
 
 
-def _ladders(structure: Structure, aim: Aim, ways: Ways) -> list[Rungs]:
+def _width_choices(structure: Structure, target: Target, ways: WidthOptions) -> list[AllowedWidths]:
     """The widths that groups may have, for each step that is tried."""
     groups = structure.groups
-    if aim.goal == "latency" and ways.round_to is None:
+    if target.goal == "latency" and ways.round_to is None:
         return [
             {
-                index: _measured_rungs(structure, index, fewest)
+                index: _measured_widths(structure, index, fewest)
                 for index, fewest in ways.fewest.items()
             }
         ]
     steps = STEPS if ways.round_to is None else (ways.round_to,)
     return [
-        {index: rungs(groups[index], step, fewest) for index, fewest in ways.fewest.items()}
+        {
+            index: allowed_widths(groups[index], step, fewest)
+            for index, fewest in ways.fewest.items()
+        }
         for step in steps
     ]
 
 
-def _measured_rungs(structure: Structure, index: int, fewest: int) -> tuple[int, ...]:
+def _measured_widths(structure: Structure, index: int, fewest: int) -> tuple[int, ...]:
     """The widths at which staircases are measured, as units."""
     group = structure.groups[index]
     units = {ceil(channels / group.unit) for channels in spaced(group.channels, MOST_WIDTHS)}
@@ -161,16 +163,21 @@ def _measured_rungs(structure: Structure, index: int, fewest: int) -> tuple[int,
 
 
 def _budget(
-    work: Workload, model: nn.Module, structure: Structure, aim: Aim, ladder: Rungs, count: int
+    work: Workload,
+    model: nn.Module,
+    structure: Structure,
+    target: Target,
+    allowed: AllowedWidths,
+    count: int,
 ) -> _Budget:
-    if aim.goal == "parameters":
+    if target.goal == "parameters":
         return _Budget(
             parameters(model, structure), sum(weight.numel() for weight in work.model.parameters())
         )
-    if aim.goal == "flops":
+    if target.goal == "flops":
         return _Budget(flops(structure), original_flops(work))
     narrow = [group.width for group in structure.groups]
-    for index, lower in ladder.items():
+    for index, lower in allowed.items():
         narrow[index] = lower[-1] if lower else narrow[index]
     found = staircases(families_of(structure), count=count, seconds=SECONDS)
     whole = whole_latency(work, model, structure, narrow, count=count)

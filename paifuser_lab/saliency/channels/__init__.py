@@ -1,15 +1,37 @@
-"""How much each output channel of each layer matters: the ways of judging by name. A new one is a
-file here and a line in the registry.
+"""Estimators of how much each output channel of a layer matters, by name: what `lab.importance`
+shows and what the step `prune` cuts by.
 
-finding.py      the record, from what is asked for; means over batches with their errors (means.py)
-width.py        which dimension of a weight is its output channels, and what belongs to a channel
-taylor.py       |g·w| added up over a channel; taylor2.py: with the curvature; fisher.py: its
-square, example by example magnitude.py    the weights' length; batch_norm.py: the scale of the
-batch-norm that follows activation.py   the mean size of what comes out; chance.py: the control
+taylor.py        |Σ g·w| of a channel: first order; taylor2.py: with the curvature
+fisher.py        half its square, example by example
+magnitude.py     the length of a channel's weights; batch_norm.py: the scale of the batch-norm after
+activation.py    the mean size of a channel's output; random_scores.py: the control
+estimator.py     what an estimator is, and the loss's gradient in each layer
+output_channels.py  which dimension of a weight is its output channels
+
+A new one is one file here with a subclass of `ChannelEstimator` and one line in `_ALL` below: with
+that it can be shown, dragged and given as `prune: {importance: …}`.
 """
 
 from __future__ import annotations
 
-from .estimate_channels import importance
+from .activation import Activation
+from .batch_norm import BatchNormScale
+from .estimator import ChannelEstimator
+from .fisher import ChannelFisher
+from .magnitude import Magnitude
+from .random_scores import RandomScores
+from .taylor import Taylor
+from .taylor2 import Taylor2
 
-__all__ = ["importance"]
+__all__ = ["CHANNEL_ESTIMATORS", "ChannelEstimator"]
+
+_ALL: tuple[type[ChannelEstimator], ...] = (
+    Taylor,
+    Taylor2,
+    Magnitude,
+    BatchNormScale,
+    ChannelFisher,
+    Activation,
+    RandomScores,
+)
+CHANNEL_ESTIMATORS: dict[str, type[ChannelEstimator]] = {one.name: one for one in _ALL}

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..subject import Batch
-from .estimator import ChannelJudge
+from .estimator import ChannelEstimator
 from .output_channels import channel_count
 
 
-class Activation(ChannelJudge):
+class Activation(ChannelEstimator):
     """The mean of |output|, over examples, places and calls."""
 
     name = "activation"

@@ -12,11 +12,11 @@ from torch import Tensor
 from ...model.fold import NORMS
 from ...model.graph import observe
 from ..subject import Batch
-from .estimator import ChannelJudge
+from .estimator import ChannelEstimator
 from .output_channels import channel_count
 
 
-class BatchNormScale(ChannelJudge):
+class BatchNormScale(ChannelEstimator):
     """|γ| of the batch-norm that reads what the layer gives; several are added up."""
 
     name = "batch-norm"

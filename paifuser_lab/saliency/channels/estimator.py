@@ -1,7 +1,8 @@
-"""What a way of judging channels is: for a batch, a value an output channel of each layer."""
+"""What an estimator of channels is: for a batch, a value for each output channel of each layer."""
 
 from __future__ import annotations
 
+import zlib
 from typing import ClassVar, Literal
 
 import torch
@@ -13,16 +14,16 @@ from ..subject import Batch, Subject
 Need = Literal["nothing", "data", "loss"]
 
 
-class ChannelJudge:
-    """A new way of judging says what it needs and what its values are, and gives them for a batch;
-    `notes` are for the record. The size is taken of the mean over batches, so that values may have
-    signs.
+class ChannelEstimator:
+    """A new estimator declares what it needs and what its values are, and computes them for a
+    batch; `notes` are for the record. The absolute value is taken of the mean over batches, so that
+    values may have signs.
 
-    What needs nothing is asked once, with the example inputs.
+    One that needs nothing is called once, with the example inputs.
     """
 
     name: ClassVar[str]
-    unit: ClassVar[str]  # a sentence
+    unit: ClassVar[str]  # what a value is, as a sentence
     needs: ClassVar[Need] = "nothing"
 
     def __init__(self, subject: Subject) -> None:
@@ -30,15 +31,20 @@ class ChannelJudge:
         self.notes: dict[str, str] = {}  # layer → why it has no values
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        """By layer; those that are left out have a note."""
-        raise NotImplementedError(f"'{self.name}' does not say how it judges; define values(batch)")
+        """Values by layer; a layer that is left out has a note."""
+        raise NotImplementedError(f"'{self.name}' computes no values; define values(batch)")
 
 
 def gradients(subject: Subject, batch: Batch) -> dict[str, Tensor]:
-    """The loss's gradient in each layer's weight; the parameters' own gradients are left alone."""
+    """The loss's gradient in each layer's weight; the parameters' own `grad` is left alone."""
     weights = {name: layer.weight.requires_grad_() for name, layer in subject.layers.items()}
     with torch.enable_grad(), subject.changed(weights, {}):
         loss = subject.loss(batch)
         subject.checked(loss, batch)
-        found = gradient(subject.work.name, loss, list(weights.values()))
-    return dict(zip(weights, found, strict=True))
+        slopes = gradient(subject.work.name, loss, list(weights.values()))
+    return dict(zip(weights, slopes, strict=True))
+
+
+def layer_seed(subject: Subject, layer: str) -> int:
+    """A seed for what is drawn for one layer, whichever other layers are estimated beside it."""
+    return zlib.crc32(layer.encode()) ^ (subject.seed & 0xFFFFFFFF)

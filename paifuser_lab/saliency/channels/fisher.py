@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..methods.fisher import EXAMPLES, one_by_one
 from ..subject import Batch
-from .estimator import ChannelJudge, gradients
+from .estimator import ChannelEstimator, gradients
 from .output_channels import rows_of
 
 
-class ChannelFisher(ChannelJudge):
+class ChannelFisher(ChannelEstimator):
     """The slope along a channel, squared and averaged over examples."""
 
     name = "fisher"

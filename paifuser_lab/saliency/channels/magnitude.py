@@ -1,15 +1,15 @@
-"""How long a channel's weights are: no data is needed, and no loss."""
+"""The length of a channel's weights: needs neither data nor a loss."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from ..subject import Batch
-from .estimator import ChannelJudge
+from .estimator import ChannelEstimator
 from .output_channels import rows_of
 
 
-class Magnitude(ChannelJudge):
+class Magnitude(ChannelEstimator):
     """The square root of the sum of squared weights."""
 
     name = "magnitude"
@@ -17,6 +17,6 @@ class Magnitude(ChannelJudge):
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
         return {
-            name: rows_of(layer, layer.weight).norm(dim=1)
+            name: rows_of(layer, layer.weight).double().norm(dim=1)
             for name, layer in self.subject.layers.items()
         }

@@ -1,4 +1,4 @@
-"""Random numbers: the control that every other way has to beat."""
+"""Random numbers: the control that every other estimator has to beat."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import torch
 from torch import Tensor
 
 from ..subject import Batch
-from .estimator import ChannelJudge
+from .estimator import ChannelEstimator, layer_seed
 from .output_channels import channel_count
 
 
-class Chance(ChannelJudge):
-    """Evenly drawn between 0 and 1."""
+class RandomScores(ChannelEstimator):
+    """Evenly distributed between 0 and 1."""
 
     name = "random"
     unit = "Drawn at random, as the control."
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        generator = torch.Generator().manual_seed(self.subject.seed)
         return {
-            name: torch.rand(channel_count(layer), generator=generator)
+            name: torch.rand(channel_count(layer), generator=self._generator(name))
             for name, layer in self.subject.layers.items()
         }
+
+    def _generator(self, layer: str) -> torch.Generator:
+        return torch.Generator().manual_seed(layer_seed(self.subject, layer))

@@ -1,7 +1,9 @@
-"""The first order of the loss: how much it can change at most, by its slope, when a channel's
-weights become 0.
+"""The first order of the loss: how much it changes, by its slope, when a channel's weights become
+0.
 
-Molchanov, Mallya, Tyree, Frosio, Kautz: "Importance Estimation for Neural Network Pruning", 2019.
+|Σ g·w| over the weights of a channel, batch by batch, and the mean over batches: the importance of
+a set of parameters whose contributions are added before the size is taken. Molchanov, Mallya,
+Tyree, Frosio, Kautz: "Importance Estimation for Neural Network Pruning", 2019.
 """
 
 from __future__ import annotations
@@ -9,16 +11,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..subject import Batch
-from .estimator import ChannelJudge, gradients
+from .estimator import ChannelEstimator, gradients
 from .output_channels import rows_of
 
 
-class Taylor(ChannelJudge):
-    """|g·w| of each weight, added up over a channel."""
+class Taylor(ChannelEstimator):
+    """|Σ g·w| over a channel's weights."""
 
     name = "taylor"
     unit = (
-        "Slope of the loss times weight, in absolute value, added up over a channel: first order "
+        "Slope of the loss times weight, added up over a channel, in absolute value: first order "
         "of what removing it changes."
     )
     needs = "loss"
@@ -26,6 +28,6 @@ class Taylor(ChannelJudge):
     def values(self, batch: Batch) -> dict[str, Tensor]:
         layers = self.subject.layers
         return {
-            name: rows_of(layers[name], slope * layers[name].weight).abs().sum(1)
+            name: rows_of(layers[name], slope * layers[name].weight).sum(1).abs()
             for name, slope in gradients(self.subject, batch).items()
         }

@@ -15,13 +15,13 @@ from torch import Tensor
 from ..curvature import Slope, slope
 from ..probes import signs
 from ..subject import Batch, Layer, Subject
-from .estimator import ChannelJudge
+from .estimator import ChannelEstimator, layer_seed
 from .output_channels import channel_count, like_rows, rows_of
 
 EXACTLY = 4  # channels
 
 
-class Taylor2(ChannelJudge):
+class Taylor2(ChannelEstimator):
     """What the loss is predicted to change by, to second order."""
 
     name = "taylor2"
@@ -33,16 +33,19 @@ class Taylor2(ChannelJudge):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
-        self.generator = torch.Generator().manual_seed(subject.seed)
+        self.generators = {
+            name: torch.Generator().manual_seed(layer_seed(subject, name))
+            for name in subject.layers
+        }
 
     def values(self, batch: Batch) -> dict[str, Tensor]:
-        seen = slope(self.subject, batch, self.subject.layers)
-        return {name: self._change(seen, layer) for name, layer in self.subject.layers.items()}
+        along = slope(self.subject, batch, self.subject.layers)
+        return {name: self._change(along, layer) for name, layer in self.subject.layers.items()}
 
-    def _change(self, seen: Slope, layer: Layer) -> Tensor:
-        first = rows_of(layer, seen.gradients[layer.name][0].detach() * layer.weight).sum(1)
+    def _change(self, along: Slope, layer: Layer) -> Tensor:
+        first = rows_of(layer, along.gradients[layer.name][0].detach() * layer.weight).sum(1)
         bends = [
-            rows_of(layer, moved * seen.product(layer.name, moved)).sum(1)
+            rows_of(layer, moved * along.product(layer.name, moved)).sum(1)
             for moved in self._moves(layer)
         ]
         return torch.stack(bends).sum(0) / 2 - first
@@ -51,5 +54,5 @@ class Taylor2(ChannelJudge):
         """The weights of each channel alone, or those of all channels with signs."""
         count = channel_count(layer)
         alone = list(torch.eye(count).to(layer.weight)) if count <= EXACTLY else []
-        factors = alone or [signs(layer.weight.new_empty(count), self.generator)]
+        factors = alone or [signs(layer.weight.new_empty(count), self.generators[layer.name])]
         return [like_rows(layer, one) * layer.weight for one in factors]

@@ -1,27 +1,28 @@
-"""The ways of judging, by name. A new one is a file here and a line in the registry.
+"""Estimators of what a format costs a layer, by name. A new one is a file here and a line in the
+registry.
 
-quadratic.py    g·δ + ½ δᵀHδ along the real change; also of the weights, the inputs, or the bend
-alone trace.py        mean curvature times the length of the change fisher.py       squared
-gradients in the curvature's place spectrum.py     eigenvalues of each layer's curvature, and their
-density: no scores, but in the record ablation.py     the loss really measured: what the others are
-held against divergence.py   how far probabilities move; output.py: how far the answer moves:
-without labels
+quadratic.py   g·δ + ½ δᵀHδ along the real change; also of weights, inputs or curvature alone
+trace.py       mean curvature times the squared length of the change
+fisher.py      squared gradients in place of the curvature
+spectrum.py    eigenvalues of each layer's curvature, and their density: in the record, no scores
+ablation.py    the loss, measured: the reference for the others
+divergence.py  KL divergence of the probabilities; output.py: error of the output, without labels
 """
 
 from __future__ import annotations
 
 from .ablation import Ablation
 from .divergence import Divergence
-from .estimator import Judge
+from .estimator import Estimator
 from .fisher import Fisher, SampledFisher
 from .output import Output
 from .quadratic import Quadratic, QuadraticCurvature, QuadraticInputs, QuadraticWeights
 from .spectrum import Density, Eigenvalues
 from .trace import Trace
 
-__all__ = ["JUDGES", "Judge"]
+__all__ = ["ESTIMATORS", "Estimator"]
 
-_ALL: tuple[type[Judge], ...] = (
+_ALL: tuple[type[Estimator], ...] = (
     Quadratic,
     QuadraticWeights,
     QuadraticInputs,
@@ -35,4 +36,4 @@ _ALL: tuple[type[Judge], ...] = (
     Divergence,
     Output,
 )
-JUDGES: dict[str, type[Judge]] = {judge.name: judge for judge in _ALL}
+ESTIMATORS: dict[str, type[Estimator]] = {estimator.name: estimator for estimator in _ALL}

@@ -1,14 +1,14 @@
-"""The judge of the others: the loss's rise, measured, with one layer at a time really rounded."""
+"""The reference for the other methods: the loss's rise, measured with one layer at a time rounded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..subject import Batch, Key
-from .estimator import Judge
+from .estimator import Estimator
 
 
-class Ablation(Judge):
+class Ablation(Estimator):
     """Each batch is run as it is and with the layer rounded, so that what the batches differ by
     cancels.
     """

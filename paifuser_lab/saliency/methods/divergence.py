@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from ..class_scores import log_probabilities
 from ..subject import Batch, Key
-from .estimator import Judge
+from .estimator import Estimator
 
 
-class Divergence(Judge):
+class Divergence(Estimator):
     """From the model as it is to the one with the layer rounded, a mean over examples."""
 
     name = "divergence"

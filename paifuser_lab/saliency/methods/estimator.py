@@ -12,7 +12,7 @@ from ...records.sensitivity import Unit
 from ..subject import Batch, Key, Subject
 
 
-class Judge:
+class Estimator:
     """A way of judging. A new one is one file with one subclass, and one line in the registry.
 
     It is asked for samples, batch after batch, until the mean of every key is known well enough.
@@ -29,7 +29,7 @@ class Judge:
 
     @property
     def keys(self) -> list[Key]:
-        """What it judges: each layer in each format."""
+        """What it estimates: each layer in each format."""
         return self.subject.keys
 
     def samples(self, batch: Batch, keys: list[Key]) -> Iterator[tuple[Key, float]]:

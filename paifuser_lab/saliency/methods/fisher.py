@@ -18,12 +18,12 @@ from torch.utils import _pytree as pytree
 from ..class_scores import log_probabilities
 from ..curvature import dot, gradient
 from ..subject import Batch, Key, Subject
-from .estimator import Judge, layers_of
+from .estimator import Estimator, layers_of
 
 EXAMPLES = 8  # of a batch
 
 
-class Fisher(Judge):
+class Fisher(Estimator):
     """The empirical one: gradients of the loss on the right answers."""
 
     name = "fisher"

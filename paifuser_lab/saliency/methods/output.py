@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from ...measure import output_error
 from ..subject import Batch, Key
-from .estimator import Judge
+from .estimator import Estimator
 
 
-class Output(Judge):
+class Output(Estimator):
     """The answer of the model as it is, against the one with the layer rounded."""
 
     name = "output"

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ..curvature import Slope, slope
 from ..subject import Batch, Key
-from .estimator import Judge, layers_of
+from .estimator import Estimator, layers_of
 
 
-class Quadratic(Judge):
+class Quadratic(Estimator):
     """Weights and inputs of a layer move together, each to where the format puts it."""
 
     name = "quadratic"

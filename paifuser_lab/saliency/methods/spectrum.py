@@ -15,7 +15,7 @@ from ..lanczos import density, top_eigenvalues
 from ..probes import Product
 from ..subject import Batch, Key, Subject
 from ..trace_estimators import flat_block
-from .estimator import Judge, layers_of
+from .estimator import Estimator, layers_of
 
 EIGENVALUES = 3
 EIGENVALUE_STEPS = 40
@@ -23,7 +23,7 @@ DENSITY_PROBES = 3
 DENSITY_STEPS = 16
 
 
-class Eigenvalues(Judge):
+class Eigenvalues(Estimator):
     """The eigenvalues of largest size. A layer's sample is the largest."""
 
     name = "eigenvalues"

@@ -15,12 +15,12 @@ from ...records import Curvature, Estimate, Sensitivity
 from ..curvature import slope
 from ..subject import Batch, Key, Subject
 from ..trace_estimators import Choice, choose, joint
-from .estimator import Judge, layers_of
+from .estimator import Estimator, layers_of
 
 JOINT_PROBES = 4  # on one batch, so that its gradient is worth taking
 
 
-class Trace(Judge):
+class Trace(Estimator):
     """Random probes of each layer's block of the Hessian; batches come round again until the mean
     is known.
     """

@@ -46,7 +46,7 @@ def flops(structure: Structure) -> Cost:
 
 
 def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
-    """The operations of one call, row by row; of the atoms that are kept, where not all are."""
+    """The operations of one call; only of the channel ids that are kept, where some are removed."""
 
     def length(row: Row) -> int:
         if isinstance(row, int):

@@ -26,7 +26,7 @@ class Size:
 
 
 class Sizes:
-    """Rows of atoms as lengths."""
+    """Rows of channel ids as lengths."""
 
     def __init__(self, structure: Structure) -> None:
         self.classes = structure.classes

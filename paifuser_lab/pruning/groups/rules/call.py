@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from ..label_space import Label, Labels, Space, compressed
+from ..label_space import Label, Labels, LabelSpace, compressed
 
 
 @dataclass(frozen=True)
 class Call:
     """An operator, the layer that called it, what it was given and what it made."""
 
-    space: Space
+    space: LabelSpace
     name: str
     layer: str
     operator: Any

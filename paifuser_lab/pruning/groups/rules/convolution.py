@@ -88,8 +88,10 @@ def _hold(call: Call, *rows: Tensor | None) -> None:
 
 
 def _is_fixed(call: Call, *rows: Tensor) -> bool:
-    atoms = call.space.atoms
-    return any(int(root) in atoms.fixed for row in rows for root in atoms.roots(row.numpy()))
+    channel_ids = call.space.channel_ids
+    return any(
+        int(root) in channel_ids.fixed for row in rows for root in channel_ids.roots(row.numpy())
+    )
 
 
 @rule(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..label_space import Label, Labels, Space, along, core
+from ..label_space import Label, Labels, LabelSpace, along, core
 from .call import Call, rule
 
 
@@ -56,7 +56,7 @@ def pointwise(call: Call) -> list[Labels]:
 
 
 def combined(
-    space: Space, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str
+    space: LabelSpace, operands: Sequence[tuple[Tensor, Labels]], shape: torch.Size, why: str
 ) -> Labels:
     """The labels of an elementwise result of this shape."""
     found: list[Label] = []
@@ -78,7 +78,7 @@ def combined(
     return tuple(label for label in found if space.varies(label))
 
 
-def _join(space: Space, found: list[Label], label: Label, before: int, why: str) -> None:
+def _join(space: LabelSpace, found: list[Label], label: Label, before: int, why: str) -> None:
     """One more label of an operand: it goes together with another's along the same dimensions, or
     stands beside them.
     """

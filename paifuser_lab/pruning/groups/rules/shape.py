@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..label_space import Label, Labels, Space, along, compressed, core, unfolded
+from ..label_space import Label, Labels, LabelSpace, along, compressed, core, unfolded
 from .call import Call, rule
 
 
@@ -189,7 +189,7 @@ def cat(call: Call) -> list[Labels]:
 Varied = list[list[tuple[Label, tuple[int, ...]]]]
 
 
-def _joined_along(space: Space, dim: int, tensors: list[Tensor], varied: Varied) -> Label:
+def _joined_along(space: LabelSpace, dim: int, tensors: list[Tensor], varied: Varied) -> Label:
     """What varies along the dimension, and fixed places where a part does not."""
     parts = []
     for tensor, ones in zip(tensors, varied, strict=True):

@@ -1,0 +1,22 @@
+"""The figures in README.md and docs/*.md, written from the records in docs/measured.
+
+A page marks where a block of measured text goes with `<!-- measured:NAME -->` and
+`<!-- /measured -->`; what lies between is written from the records and from nothing else. A block
+without a record names the command that measures it.
+
+    blocks        markers, the text between them, and the files that have them
+    commands      the command behind each record
+    folder        the records
+    summary       the one table of the README
+    speed         latency of models, engines, fused layers, profiles, panels and attention
+    precision     lower precision, and which layers are sensitive to it
+    pruning       pruned, distilled and quantized models
+    text          numbers, paragraphs and tables
+"""
+
+from __future__ import annotations
+
+from .blocks import blocks_of, differing, pages_of, render, rewrite
+from .folder import Records
+
+__all__ = ["Records", "blocks_of", "differing", "pages_of", "render", "rewrite"]

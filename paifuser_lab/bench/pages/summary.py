@@ -1,0 +1,136 @@
+"""The one table of results in the README: speed-ups by model, and what else was measured."""
+
+from __future__ import annotations
+
+from statistics import fmean, median
+
+from ...records import Comparison, Measurement
+from ..compress import STAGES, CompressBench
+from ..fuse import FuseBench
+from ..models import ModelsBench
+from ..precision import PrecisionBench
+from ..profile import ProfileBench
+from ..prune import PruneBench
+from .folder import Block, Records
+from .precision import LIVE, OURS, fastest
+from .text import minus, paragraph, percent, power, table, times
+
+HEADER = (
+    "speed-up over eager fp32",
+    "`lab.plan`, fp32",
+    "`fuse`, eager fp32",
+    "int8, eager",
+    "OpenVINO fp32",
+    "int8 → OpenVINO",
+    "int8 output error",
+)
+Columns = dict[str, dict[str, str]]
+
+
+def summary(records: Records) -> str:
+    """A row a model, a column a way of running it; then one sentence on each other subject."""
+    columns: Columns = {**_planned(records), **_fused(records), **_int8(records)}
+    models = list(dict.fromkeys(model for column in columns.values() for model in column))
+    if not models:
+        return ""
+    rows = [
+        [model, *(columns.get(name, {}).get(model, "–") for name in HEADER[1:])] for model in models
+    ]
+    sentences = (_machines(records), _cuts(records), _compression(records), _overhead(records))
+    return f"{table(HEADER, rows)}\n\n{paragraph(*sentences)}"
+
+
+def _planned(records: Records) -> Columns:
+    measured = records.get("models", ModelsBench)
+    hands = measured.by_hand if measured else {}
+    eager = {
+        name: min(ms for call, ms in hand.all_ms.items() if "eager" in call)
+        for name, hand in hands.items()
+    }
+    return {HEADER[1]: {name: times(eager[name] / hand.plan_ms) for name, hand in hands.items()}}
+
+
+def _fused(records: Records) -> Columns:
+    measured = records.get("fuse", FuseBench)
+    best = {one.workload: _fastest_fused(one) for one in measured.comparisons} if measured else {}
+    return {HEADER[2]: {name: times(row.speedup or 0) for name, row in best.items()}}
+
+
+def _fastest_fused(one: Comparison) -> Measurement:
+    rows = (row for row in one.rows if "fuse" in row.steps)
+    return min(rows, key=lambda row: row.latency_ms or 0.0)
+
+
+def _int8(records: Records) -> Columns:
+    measured = records.get("precision", PrecisionBench)
+    columns: Columns = {name: {} for name in HEADER[3:]}
+    for one in measured.models if measured else ():
+        names = ("by hand: eager", LIVE, "by hand: openvino", OURS)
+        eager, *others = (fastest(one, name) for name in names)
+        for header, row in zip(HEADER[3:], others, strict=False):
+            if eager and row:
+                columns[header][one.workload] = times(eager.ms / row.ms)
+        if others[-1]:
+            columns[HEADER[6]][one.workload] = power(others[-1].error)
+    return columns
+
+
+def _machines(records: Records) -> str:
+    models = records.get("models", ModelsBench)
+    fuse = records.get("fuse", FuseBench)
+    precision = records.get("precision", PrecisionBench)
+    on = {
+        "`lab.plan`": models.comparisons[0].machine if models else None,
+        "`fuse`": fuse.comparisons[0].machine if fuse else None,
+        "int8": precision.machine if precision else None,
+    }
+    parts = [f"{name} on {machine}" for name, machine in on.items() if machine]
+    return (
+        f"Batch 1, the faster number of threads on both sides: {', '.join(parts)}. int8 columns "
+        "have random weights and one calibration image."
+    )
+
+
+def _cuts(records: Records) -> str:
+    measured = records.get("prune", PruneBench)
+    if measured is None or not measured.rows:
+        return ""
+    exact = sum(row.verdict == "exact" for row in measured.rows)
+    return (
+        f"`prune` at {percent(measured.ratio, 0)} equals the model with zeros in place of the "
+        f"removed channels on {exact} of {len(measured.rows)} architectures."
+    )
+
+
+def _compression(records: Records) -> str:
+    measured = records.get("compress", CompressBench)
+    if measured is None or not measured.runs:
+        return ""
+    goal = max(run.goal for run in measured.runs)
+    runs = [run.measured for run in measured.runs if run.goal == goal]
+    pairs = [(one[one.baseline], one[STAGES[-1]]) for one in runs]
+    size = fmean((after.size_bytes or 0) / (before.size_bytes or 1) for before, after in pairs)
+    before, after = (percent(fmean(pair[index].metric or 0 for pair in pairs)) for index in (0, 1))
+    speedup = median(row.speedup or 0 for _, row in pairs)
+    return (
+        f"{measured.model} pruned to {percent(goal, 0)} of its parameters, distilled and trained "
+        f"in int8 has {percent(size)} of the size, runs {times(speedup)} as fast at batch "
+        f"{measured.batch} and goes from {before} to {after} accuracy, mean of {len(pairs)} seeds "
+        "(the gain comes from the training, not from the pruning)."
+    )
+
+
+def _overhead(records: Records) -> str:
+    measured = records.get("profile", ProfileBench)
+    if measured is None or not measured.rows:
+        return ""
+    slower = [row.slowdown_while_profiling for row in measured.rows]
+    sums = [row.rows_to_latency for row in measured.rows]
+    least, most = (minus(percent(value)) for value in (min(slower), max(slower)))
+    return (
+        f"Profiling {len(measured.rows)} models slows them by {least} to {most}, and the layers' "
+        f"times add up to {min(sums):.3f} to {max(sums):.3f} of the latency."
+    )
+
+
+BLOCKS: dict[str, Block] = {"summary": summary}

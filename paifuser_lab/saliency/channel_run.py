@@ -1,0 +1,157 @@
+"""Run one estimator of channels over batches: the mean of each channel's values, and the standard
+error of each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..progress import progress
+from ..workload import Workload
+from ..workload.data import SampledBatches, example_inputs, sampled_batches
+from .channels import CHANNEL_ESTIMATORS, ChannelEstimator
+from .perturb import twice_differentiable
+from .subject import Batch, Layer, Subject
+
+BATCHES = 16
+
+
+class ChannelMeans:
+    """The mean of each channel's values, batch by batch, in double precision."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros(0)
+        self.squares = torch.zeros(0)  # squared distances from the mean, added up
+
+    def add(self, values: Tensor) -> None:
+        """One batch more."""
+        values = values.detach().double().cpu()
+        if not self.count:
+            self.mean, self.squares = torch.zeros_like(values), torch.zeros_like(values)
+        self.count += 1
+        before = values - self.mean
+        self.mean = self.mean + before / self.count
+        self.squares = self.squares + before * (values - self.mean)
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no mean is infinite or NaN."""
+        return bool(self.mean.isfinite().all())
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The absolute values of the means."""
+        return tuple(self.mean.abs().tolist())
+
+    @property
+    def errors(self) -> tuple[float, ...]:
+        """The standard errors of the means; none from a single batch."""
+        if self.count < 2:
+            return ()
+        return tuple((self.squares / (self.count * (self.count - 1))).sqrt().tolist())
+
+
+@dataclass
+class ChannelRun:
+    """An estimator, and the means of what it computed so far."""
+
+    estimator: ChannelEstimator
+    means: dict[str, ChannelMeans]
+    examples: int = 0
+    seconds: float = 0.0
+    is_interrupted: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        work: Workload,
+        layers: Mapping[str, Layer],
+        method: str,
+        data: SampledBatches,
+        seed: int,
+    ) -> ChannelRun:
+        """A run of the method of this name that has not begun."""
+        subject = Subject(work, dict(layers), (), data, seed)
+        means = {name: ChannelMeans() for name in layers}
+        return cls(CHANNEL_ESTIMATORS[method](subject), means)
+
+    @property
+    def subject(self) -> Subject:
+        """The workload and its layers."""
+        return self.estimator.subject
+
+    def run(self, seconds: float | None, should_stop: Callable[[], bool]) -> None:
+        """Batch after batch; one at least, unless it is interrupted before its end."""
+        began = time.perf_counter()
+        most = len(self.subject.batches) if self.estimator.needs != "nothing" else 1
+        try:
+            with progress(self.estimator.name, most) as shown:
+                for index in range(most):
+                    self._add(self.subject.batches[index])
+                    shown.advance()
+                    if should_stop():
+                        raise KeyboardInterrupt
+                    if seconds is not None and time.perf_counter() - began > seconds:
+                        break
+        except KeyboardInterrupt:
+            if not any(mean.count for mean in self.means.values()):
+                raise
+            self.is_interrupted = True
+        finally:
+            self.seconds = time.perf_counter() - began
+
+    def _add(self, batch: Batch) -> None:
+        for name, values in self.estimator.values(batch).items():
+            self.means[name].add(values)
+        self.examples += batch.examples if self.estimator.needs != "nothing" else 0
+
+
+@dataclass
+class ChannelValues:
+    """A value for each output channel of each layer; `missing` says why a layer has none."""
+
+    values: dict[str, tuple[float, ...]]
+    missing: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def channel_values(
+    work: Workload,
+    layers: Mapping[str, Layer],
+    method: str,
+    seed: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> ChannelValues:
+    """The values that `lab.importance` shows for these layers, without a record of them."""
+    data, notes = batches_for(work, method, None, seed)
+    run = ChannelRun.of(work, layers, method, data, seed)
+    with twice_differentiable(work.model):
+        run.run(None, should_stop)
+    values = {name: mean.values for name, mean in run.means.items() if mean.count}
+    return ChannelValues(values, run.estimator.notes, notes)
+
+
+def batches_for(
+    work: Workload, method: str, asked: int | Sequence[Any] | None, seed: int
+) -> tuple[SampledBatches, list[str]]:
+    """The batches that a method runs on, and a note where they are test data."""
+    if CHANNEL_ESTIMATORS[method].needs == "nothing":
+        return example_inputs(work), []
+    data = sampled_batches(work, BATCHES if asked is None else asked, seed)
+    return data, ["judged on the test data"] if data.what == "test data" else []
+
+
+def missing_for(work: Workload, method: str, *, has_batches: bool = False) -> str | None:
+    """'data' or 'loss' where a workload lacks what a method needs."""
+    needs = CHANNEL_ESTIMATORS[method].needs
+    if needs == "loss" and work.loss is None:
+        return "loss"
+    is_bare = not has_batches and work.train is None and work.test is None
+    return "data" if needs != "nothing" and is_bare else None

@@ -1,0 +1,171 @@
+"""What the workbench's page is sent for each state of a session, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+from ..machine import hardware
+from ..records import Measurement, Profile
+from ..session.queries import subject_of
+from ..session.state import State
+from ..workload import Workload
+from .details import as_measured, current, layer_details, offers
+from .recipe_panel import chips
+from .section import Section, packed, sections
+
+
+class Presenter:
+    """A workload's fixed facts, and what the page is sent for each state."""
+
+    def __init__(self, work: Workload) -> None:
+        self.work = work
+        self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self._views: dict[str, Any] = {}
+        self._stamps = 0
+
+    @cached_property
+    def fixed(self) -> dict[str, Any]:
+        """What does not change."""
+        return {
+            "workload": self.work.name,
+            "machine": hardware().label,
+            "inputs": ", ".join("×".join(map(str, one.shape)) for one in self.work.inputs.tensors),
+            "parameters": sum(weight.numel() for weight in self.work.model.parameters()),
+        }
+
+    def state(self, state: State) -> dict[str, Any]:
+        """What the page is sent for a state: what all of it shows, and each section's part."""
+        values = self.fixed | self._run(state)
+        for section in sections():
+            values |= section.state(state, self)
+        return values
+
+    def views(self, state: State) -> dict[str, Any] | None:
+        """What the sections show of a state; None where that is what they showed before."""
+        views: dict[str, Any] = {}
+        for section in sections():
+            name, sources = section.name, section.sources_in(state)
+            if section.is_kept_while_busy and state.is_busy:
+                data = self._views.get(name)
+            elif all(source is None for source in sources):
+                data = None
+            else:
+                data = self.once(f"view {name}", partial(self._packed, section, *sources), *sources)
+            if data is not None:
+                views[name] = data
+        before, self._views = self._views, views
+        is_same = before.keys() == views.keys() and all(
+            before[name] is data for name, data in views.items()
+        )
+        return None if is_same else views
+
+    def profile(self, profile: Profile) -> dict[str, Any]:
+        """What the layer table shows."""
+        return packed(profile)
+
+    def detail(self, state: State, layer: str) -> dict[str, Any]:
+        """Facts and reasons of a layer, or of the whole model where none is selected."""
+        profile = state.profile or state.baseline
+        return layer_details(profile, layer, state.baseline) if profile is not None else {}
+
+    def once(self, name: str, make: Callable[[], Any], *sources: Any) -> Any:
+        """What `make` returns, made anew only when one of its sources is another object:
+        states come many times a second.
+        """
+        before, value = self._kept.get(name, ((), None))
+        if len(before) != len(sources) or any(
+            one is not other for one, other in zip(before, sources, strict=True)
+        ):
+            value = make()
+            self._kept[name] = (sources, value)
+        return value
+
+    def _run(self, state: State) -> dict[str, Any]:
+        """The header, the recipe, what the worker does, and what would help."""
+        has_data = self.work.metric is not None and self.work.test is not None
+        sources = (state.profile, state.baseline, state.recipe)
+        return {
+            "flops": state.baseline.root.total_flops if state.baseline else None,
+            "figures": figures(state, has_data=has_data),
+            "is_partial": state.status == "measuring",
+            "recipe": _chips(state),
+            "status": state.status,
+            "doing": subject_of(state.status) or state.recipe.label,
+            "done": state.done,
+            "total": state.total,
+            "error": state.error,
+            "refused": refused(state),
+            "can_undo": state.can_undo,
+            "can_redo": state.can_redo,
+            "offers": as_measured(self.once("offers", lambda: offers(state), *sources), state),
+        }
+
+    def _packed(self, section: Section, *sources: Any) -> dict[str, Any] | None:
+        """A view's data with a number by which the page knows them again when views are sent anew:
+        what a pointer holds stays as it is.
+        """
+        data = section.pack(*sources)
+        self._stamps += 1
+        return None if data is None else data | {"stamp": self._stamps}
+
+
+def figures(state: State, *, has_data: bool) -> list[dict[str, Any]]:
+    """The header: each figure as it was and as it is now."""
+    compared = state.comparison
+    before = compared[compared.baseline] if compared else None
+    now = current(compared) if compared and len(state.recipe) else before
+    rows = [_figure("latency", before, now, "latency_ms", "ms")]
+    if (
+        now is not None
+        and now is not before
+        and now.speedup is not None
+        and now.speedup_interval is not None
+    ):
+        low, high = now.speedup_interval
+        note = "faster" if low > 1 else "slower" if high < 1 else "no faster, within the interval"
+        rows[0] |= {"ratio": now.speedup, "low": low, "high": high, "note": note}
+    rows += [
+        _figure("memory", before, now, "peak_bytes", "B"),
+        _figure("size", before, now, "size_bytes", "B"),
+        _figure("parameters", before, now, "parameters", ""),
+    ]
+    metric = _figure(
+        compared.metric_name if compared and compared.metric_name else "metric",
+        before,
+        now,
+        "metric",
+        "%",
+    )
+    rows.append(metric | ({} if has_data else {"note": "no test data"}))
+    error = now.relative_error if now is not None and now is not before else None
+    rows.append({"name": "output error", "before": None, "now": error, "unit": ""})
+    return rows
+
+
+def refused(state: State) -> str | None:
+    """Why what runs now is past its recipe's limit."""
+    now = current(state.comparison) if state.comparison and len(state.recipe) else None
+    return now.refused if now else None
+
+
+def _figure(
+    name: str, before: Measurement | None, now: Measurement | None, field: str, unit: str
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "before": getattr(before, field, None),
+        "now": getattr(now, field, None),
+        "unit": unit,
+    }
+
+
+def _chips(state: State) -> list[dict[str, Any]]:
+    reports = (
+        state.variant.reports
+        if state.variant is not None and state.variant.recipe == state.recipe
+        else ()
+    )
+    notes = [" · ".join(report.notes) for report in reports] or [""] * len(state.recipe)
+    return [chip | {"note": note} for chip, note in zip(chips(state.recipe), notes, strict=True)]

@@ -1,0 +1,30 @@
+"""The sections of the workbench, in the order of its tabs: one file each, which declares all that
+belongs to a view (`Section` says what). A new one is a file here, its name below, and its folder of
+ES modules in `widgets/`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from ..section import register
+
+BUILT_IN = (
+    "layers",
+    "sensitivity",
+    "allocation",
+    "importance",
+    "coupling",
+    "fusion",
+    "attention",
+    "roofline",
+    "comparison",
+    "curve",
+    "side_by_side",
+    "explanation",
+    "memory",
+    "hardware",
+)
+
+for _name in BUILT_IN:
+    register(import_module(f".{_name}", __name__).SECTION)

@@ -1,0 +1,8 @@
+"""Why a model or a layer is not faster."""
+
+from __future__ import annotations
+
+from ...records import Explanation
+from ..section import Section
+
+SECTION = Section("explanation", record=Explanation)

@@ -1,0 +1,169 @@
+"""The layers of a model: what each costs, and the number format that is chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from ...formats import AUTOCAST, NAMES
+from ...profiler import side_by_side
+from ...quantization import obstacle
+from ...quantization.float_formats import autocast_obstacle
+from ...recipe import Recipe
+from ...records import LayerProfile, Profile
+from ...session.state import State
+from ...workload import Workload
+from ..recipe_edits import without_layers
+from ..section import Bench, Context, Request, Section
+from ..wire import floats, numbered
+
+CHOICES = ("", *NAMES, *AUTOCAST)
+NUMBERS = (
+    "self_ms", "total_ms", "share", "total_flops", "total_parameters", "total_bytes", "peak_bytes",
+    "intensity", "gflops", "gbs", "roof_share",
+)  # fmt: skip
+Reasons = Mapping[
+    str, str | Mapping[str, str]
+]  # layer → why it can take no format, or format → why not that one
+
+
+def packed_profile(profile: Profile) -> dict[str, Any]:
+    """The tree in its order: paths as text, few-valued columns numbered, numbers as float32, where
+    NaN is what is not known.
+    """
+    rows = [row for _, row in profile.walk()]
+    place = {row.layer: index for index, row in enumerate(rows)}
+    parents = [place[profile.parent(row.layer)] if row.layer else -1 for row in rows]
+    return {
+        "title": profile.title,
+        "note": profile.failure or profile.accuracy,
+        "workload": profile.workload,
+        "latency_ms": profile.latency_ms,
+        "total_ms": profile.total_ms,
+        "layer": [row.layer for row in rows],
+        "parent": numpy.asarray(parents, "<i4").tobytes(),
+        "kind": numbered(row.kind for row in rows),
+        "output": numbered(_shape(row) for row in rows),
+        "bound": numbered(row.verdict or "" for row in rows),
+        "numbers": {name: _column(rows, name) for name in NUMBERS},
+        "ceiling": profile.ceiling.model_dump(),
+    }
+
+
+def _column(rows: list[LayerProfile], name: str) -> bytes:
+    return floats(getattr(row, name) for row in rows)
+
+
+def _shape(row: LayerProfile) -> str:
+    return "×".join(map(str, row.output_shapes[0])) if row.output_shapes else ""
+
+
+def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
+    """The recipe with a number format for one layer; '' takes the choice back."""
+    if name:
+        return recipe.with_step({"precision": {"layers": {layer: name}}})
+    return without_layers(recipe, "precision", {layer}, alone=("default",))
+
+
+def obstacles(module: Any) -> str | dict[str, str]:
+    """Why a layer cannot be in any number format, or format by format why not in some; of one with
+    parts each part is asked.
+    """
+    if not any(weight.is_floating_point() for weight in module.parameters()):
+        return "it has no weights; it computes in the format of what it is given"
+    if next(module.children(), None) is not None:
+        return {}
+    barred = {name: obstacle(module, name) for name in NAMES} | dict.fromkeys(
+        AUTOCAST, autocast_obstacle(module)
+    )
+    return {name: why for name, why in barred.items() if why}
+
+
+def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
+    """The layers that can take no format, and those that cannot take some."""
+    return {
+        "cannot": {layer: why for layer, why in cannot.items() if isinstance(why, str)},
+        "cannot_in": {
+            layer: dict(why) for layer, why in cannot.items() if not isinstance(why, str)
+        },
+    }
+
+
+def precisions(state: State) -> dict[str, str]:
+    """The number format chosen for each layer by itself."""
+    return {
+        layer: name
+        for step in state.recipe
+        if step.kind == "precision"
+        for layer, name in step.options.get("layers", {}).items()
+    }
+
+
+def channels(state: State) -> dict[str, list[int]]:
+    """The output channels that each layer has now, and those that it had."""
+    if state.baseline is None:
+        return {}
+    now = state.profile or state.baseline
+    had = {row.layer: width for _, row in state.baseline.walk() if (width := output_width(row))}
+    return {
+        layer: [(output_width(now[layer]) if layer in now else None) or width, width]
+        for layer, width in had.items()
+    }
+
+
+def output_width(row: LayerProfile) -> int | None:
+    """How many output channels a layer has, by the shape of its weight; None for one that has
+    none.
+    """
+    if not row.weight_shape or not row.kind.startswith(("Conv", "Linear", "Embedding")):
+        return None
+    if row.kind == "Conv1D":  # of GPT-2
+        return row.weight_shape[-1]
+    return row.weight_shape[1 if row.kind.startswith(("ConvTranspose", "Embedding")) else 0]
+
+
+def changes(state: State) -> dict[str, str]:
+    """What the recipe did to each layer."""
+    chosen = {layer: f"in {name}" for layer, name in precisions(state).items()}
+    if state.profile is None or state.baseline is None or state.profile is state.baseline:
+        return chosen
+    return chosen | {
+        row.layer: row.note
+        for row in side_by_side(state.baseline, state.profile).rows
+        if row.note and row.layer
+    }
+
+
+def _cannot(work: Workload) -> Reasons:
+    """What the layers cannot be computed in, and why."""
+    return {
+        name: why
+        for name, module in work.model.named_modules()
+        if name and (why := obstacles(module))
+    }
+
+
+def _state(state: State, context: Context) -> dict[str, Any]:
+    profiles = (state.profile, state.baseline)
+    return {
+        "choices": list(CHOICES),
+        **context.once("cannot", lambda: parted(_cannot(context.work)), context.work),
+        "precisions": precisions(state),
+        "channels": context.once("channels", lambda: channels(state), *profiles),
+        "changes": context.once("changes", lambda: changes(state), *profiles, state.recipe),
+    }
+
+
+def _choose(bench: Bench, request: Request) -> None:
+    bench.recipe = with_precision(bench.recipe, request["layer"], request["name"])
+
+
+SECTION = Section(
+    "layers",
+    record=Profile,
+    pack=packed_profile,
+    state=_state,
+    requests={"precision": _choose},
+)  # the workbench's own table, which has no tab to open

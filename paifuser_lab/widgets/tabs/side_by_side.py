@@ -1,0 +1,8 @@
+"""Two profiles, layer by layer."""
+
+from __future__ import annotations
+
+from ...records import SideBySide
+from ..section import Section
+
+SECTION = Section("side_by_side", record=SideBySide)

@@ -1,0 +1,267 @@
+"""The code in README.md and docs/*.md runs, page by page, and its commands and paths exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+from torch import nn
+
+import paifuser_lab as lab
+from paifuser_lab.cli import program
+from paifuser_lab.model.weights import weights_hash
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+WITH_CODE = [name for name, text in TEXTS.items() if "```python" in text]
+
+# Small models in place of full ones, and seconds, rounds and epochs that suit them; nothing is left
+# out.
+SMALL = {
+    'lab.load("resnet18")': 'lab.load("resnet18-tiny")',
+    'lab.load("resnet18-digits")': 'few_data(lab.load("resnet18-digits-tiny", trained=False))',
+    '"segvit-maps"': '"segvit-tiny"',
+    "lab.compare(work, variant)": "lab.compare(work, variant, rounds=2)",
+    "lab.compare(work, recipe)": "lab.compare(work, recipe, rounds=2)",
+    "lab.plan(work)": "lab.plan(work, seconds=0)",
+    "lab.Workbench(work)": "lab.Workbench(work, rounds=2, seconds=0.2)",
+    "lab.profile(work)": "lab.profile(work, runs=3, seconds=0.5)",
+    "predicted=best)": "predicted=best, runs=3, seconds=0.5)",
+    'batch_size(work, "4 GB")': 'batch_size(work, "4 GB", most=4, seconds=0.5)',
+    "size_bytes=400_000)": "size_bytes=400_000, seconds=2.0)",
+    "achieved(work, allocation)": (
+        "achieved(work, allocation, points=[0], uniform=False, seconds=0.5)"
+    ),
+    'staircase(work, "layer3.0.conv1")': 'staircase(work, "layer3.0.conv1", seconds=0.5)',
+    '{"to": {"parameters": 0.1}}': '{"to": {"parameters": 0.6}}',
+    '"epochs": 3': '"epochs": 1',
+    '"epochs": 12': '"epochs": 1',
+    "rounds=3)": "rounds=1)",
+    'kind="topk")': 'kind="topk", seconds=1.0)',
+}
+
+
+class Own(nn.Module):
+    """A model as a reader may have one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(8, 32), nn.Linear(32, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.narrow(self.wide(rows).relu())
+
+
+def few_data(work: lab.Workload) -> lab.Workload:
+    """With two batches to learn from and one to be judged by."""
+    assert work.train is not None and work.test is not None
+    work.train, work.test = work.train[:2], work.test[:1]
+    return work
+
+
+def own_names() -> dict[str, Any]:
+    """What the pages take to be the reader's own: a model, its data, and a training loop."""
+    model = Own()
+    loader = [(torch.randn(4, 8), torch.randint(3, (4,))) for _ in range(3)]
+
+    def train_one_epoch() -> None:
+        for rows, target in loader:
+            nn.functional.cross_entropy(model(rows), target).backward()
+
+    return {
+        "model": model,
+        "loader": loader,
+        "train_one_epoch": train_one_epoch,
+        "few_data": few_data,
+    }
+
+
+def blocks(page: str) -> Iterator[tuple[int, str]]:
+    """Each block of Python with the line that it begins on."""
+    text = TEXTS[page]
+    for match in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+        yield text.count("\n", 0, match.start(1)), match[1]
+
+
+def made_small(code: str) -> str:
+    for full, small in SMALL.items():
+        code = code.replace(full, small)
+    return code
+
+
+def check_readme(names: dict[str, Any]) -> None:
+    assert {row.name for row in names["comparison"].rows} > {names["recipe"].label}
+    assert lab.Recipe.load("recipe.yaml").workload == "resnet18-tiny"
+
+
+def check_workbench(names: dict[str, Any]) -> None:
+    bench = names["bench"]
+    assert bench.recipe.label == "fold batch-norm" and bench.comparison is not None
+
+
+def check_profile(names: dict[str, Any]) -> None:
+    assert names["variant"].recipe.steps and Path("trace.json.gz").is_file()
+
+
+def check_sensitivity(names: dict[str, Any]) -> None:
+    assert names["record"].rows and names["matter"].rows
+
+
+def check_planner(names: dict[str, Any]) -> None:
+    assert names["allocation"].points and names["best"].explain()
+
+
+def check_training(names: dict[str, Any]) -> None:
+    assert weights_hash(lab.load("mine").model) == names["variant"].weights_hash
+
+
+def check_fusion(names: dict[str, Any]) -> None:
+    fusions = lab.apply(names["work"], names["fast"]).fusions
+    assert fusions is not None
+    off = [fusion.place for fusion in fusions.fusions if fusion.standing == "off"]
+    assert off and all(place.startswith("layer4.") for place in off)
+
+
+def check_attention(names: dict[str, Any]) -> None:
+    assert names["panel"].step == {"attention": {"kind": "topk", "keep": 0.1}}
+
+
+def check_engines(names: dict[str, Any]) -> None:
+    assert Path("model.onnx").stat().st_size > 0
+
+
+CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "README.md": check_readme,
+    "workbench.md": check_workbench,
+    "profile.md": check_profile,
+    "sensitivity.md": check_sensitivity,
+    "planner.md": check_planner,
+    "training.md": check_training,
+    "fusion.md": check_fusion,
+    "attention.md": check_attention,
+    "engines.md": check_engines,
+}
+
+
+def test_every_replacement_is_for_code_of_a_page() -> None:
+    code = "".join(block for page in WITH_CODE for _, block in blocks(page))
+    assert [full for full in SMALL if full not in code] == []
+    assert CHECKS.keys() <= set(WITH_CODE) and len(WITH_CODE) >= 10
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_every_block_of_a_page_runs_after_those_before_it(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = own_names()
+    try:
+        for line, code in blocks(page):
+            tree = ast.parse("\n" * line + made_small(code), page)
+            exec(compile(tree, page, "exec"), names)
+            if "bench" in names:
+                names["bench"].wait()
+        CHECKS.get(page, bool)(names)
+    finally:
+        if "bench" in names:
+            names["bench"].close()
+
+
+def command_lines() -> list[str]:
+    """Every command of ours: in blocks of shell, in comments of code, and within a sentence."""
+    lines = []
+    for text in TEXTS.values():
+        lines += re.findall(r"^(?:.*# )?(paifuser-lab [^\n`]+)$", text, re.MULTILINE)
+        lines += re.findall(r"`(paifuser-lab [^`]+)`", text)
+    return list(dict.fromkeys(lines))
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_every_command_of_a_page_exists(line: str) -> None:
+    command: Any = typer.main.get_command(program.app)
+    name, *words = shlex.split(line, comments=True)
+    context = command.make_context(name, list(words))
+    while hasattr(command, "commands"):
+        assert words, f"{line} names no subcommand"
+        name, command, words = command.resolve_command(context, words)
+        context = command.make_context(name, list(words), parent=context)
+
+
+def test_a_command_that_does_not_exist_is_seen() -> None:
+    assert len(command_lines()) >= 20
+    for line in (
+        "paifuser-lab profil resnet18",
+        "paifuser-lab profile resnet18 --htm x",
+        "paifuser-lab bench nothing",
+    ):
+        with pytest.raises(Exception, match=r"No such|no such"):
+            test_every_command_of_a_page_exists(line)
+
+
+def targets_of_make() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_make_target_of_a_page_exists(page: str) -> None:
+    assert set(re.findall(r"`make ([a-z]+)", TEXTS[page])) <= targets_of_make()
+
+
+def links_of(page: Path) -> list[Path]:
+    """The files that a page links to or shows, from its own folder."""
+    text = TEXTS[page.name]
+    found = re.findall(r"\]\(([^)#\s]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
+    return [page.parent / link for link in found if "://" not in link]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    assert [str(link) for link in links_of(page) if not link.exists()] == []
+
+
+PATH = re.compile(
+    r"`((?:paifuser_lab|tests|widgets|kernels|notebooks|docs)/[\w./*<>-]*"
+    r"|[\w-]+\.(?:toml|txt|yml|cfg))(?:::\w+)?`"
+)
+WRITTEN = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_every_path_that_a_page_names_exists(page: str) -> None:
+    """A part in angle brackets is the reader's own name; what surrounds it has to exist."""
+    for path in PATH.findall(TEXTS[page]):
+        pattern = re.sub(r"<\w+>", "*", path.rstrip("/"))
+        assert list(ROOT.glob(pattern)), f"{page} names {path}"
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = [match for text in TEXTS.values() for match in WRITTEN.findall(text)]
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{name}"
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert TEXTS["README.md"].count("\n") <= 150
+
+
+def test_the_glossary_is_short() -> None:
+    glossary = TEXTS["CONTRIBUTING.md"].split("## Glossary\n", 1)[1]
+    assert 20 <= glossary.count("\n") <= 60
+
+
+def test_every_page_of_the_folder_is_linked_from_the_readme() -> None:
+    linked = {link.name for link in links_of(ROOT / "README.md")}
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_pictures_of_the_readme_load_quickly(theme: str) -> None:
+    assert (ROOT / "docs" / f"workbench-{theme}.png").stat().st_size < 300_000
