@@ -115,7 +115,10 @@ def test_the_generator_of_a_loader_is_put_back():
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        (Failing(), r"the train data of small fail at batch 1 \(OSError: the disk is gone\); mend them"),
+        (
+            Failing(),
+            r"the train data of small fail at batch 1 \(OSError: the disk is gone\); mend them",
+        ),
         (iter(PAIRS), "the train data of small can be gone through only once; give a list"),
         (
             [(1, 2, 3)],
