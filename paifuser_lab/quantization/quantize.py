@@ -119,7 +119,7 @@ def quantize_layers(
     notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
     if notes_on_compensation and not data:
         notes_on_compensation.append(
-            "compensation used the example inputs alone, which also measured it; give the workload "
+            "compensation used only the example inputs, which also measured it; give the workload "
             "data"
         )
     rounded, met = context.residual_roundings()

@@ -105,7 +105,7 @@ def test_formats_are_known_by_name_and_take_what_they_say():
     )
     assert weight_bytes(weight, "int8") == 16 * 64 + 4 * 16
     assert weight_bytes(weight, "int4-weights") == 16 * 32 + 4 * 16 * 2
-    with pytest.raises(ValueError, match="'int9' is no format; there are fp32"):
+    with pytest.raises(ValueError, match="'int9' is no number format; there are fp32"):
         format_of("int9")
 
 
