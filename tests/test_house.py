@@ -38,7 +38,7 @@ FLOORS = [
     {"measure", "training"},
     {"figures", "machine", "workload"},
     {"model", "records"},
-    {"_assets", "_files", "arguments", "stopping", "zoo"},
+    {"_files", "arguments", "stopping", "zoo"},
     {"errors", "formats", "progress"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

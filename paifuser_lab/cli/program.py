@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from .._assets import asset, notebook_file, own_notebook
+from .._files import asset, notebook_file, own_notebook
 from ..errors import PaifuserError
 from .documents import bench
 from .terminal import console, escaped, print_table

@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .._assets import asset
-from .._files import read_text
+from .._files import asset, read_text
 from ..errors import KernelError
 from .nvrtc import Compiled, Nvrtc, nvrtc
 

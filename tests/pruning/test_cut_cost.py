@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.bench.prune_zoo import architectures
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
 from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record

@@ -15,7 +15,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import saliency
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..._assets import PACKAGE
+from ..._files import PACKAGE
 from ...errors import MeasureError
 from ...kernels.launch import Launch
 from ...kernels.runners import Runner

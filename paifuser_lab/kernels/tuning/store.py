@@ -13,8 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..._assets import asset
-from ..._files import cache_folder, read_text, write_text
+from ..._files import asset, cache_folder, read_text, write_text
 from ...errors import FileError, first_line
 
 LIMIT_BYTES = 4 << 20
