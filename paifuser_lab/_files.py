@@ -1,4 +1,8 @@
-"""Files that are either whole or not there."""
+"""Files: written whole or not at all, kept in the cache folder, and the package's own assets.
+
+Assets are the files that are not Python, in a wheel as in a checkout: front-end sources, CUDA
+sources and notebooks.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ import platformdirs
 
 from .errors import FileError, first_line
 
+PACKAGE = Path(__file__).parent
 APP = "paifuser-lab"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST_PART = 40  # letters of a name that stand in the name of what is written beside it
@@ -65,7 +70,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 
 def cannot_write(what: str, error: OSError) -> FileError:
-    """The sentence for something that could not be written, with what helps against it."""
+    """The message for something that could not be written, with a remedy."""
     reason = error.strerror or first_line(error)
     remedy = (
         "free some space there or choose another folder"
@@ -157,3 +162,42 @@ def size_of(path: Path) -> int:
             "that."
         )
     return found.st_size
+
+
+def asset(name: str) -> Path:
+    """The path of `widgets/…`, `kernels/…` or `notebooks/…`: of the wheel's copy, or of the
+    checkout's.
+    """
+    places = (PACKAGE / "_sources" / name, PACKAGE.parent / name)
+    for place in places:
+        if place.exists():
+            return place
+    raise FileError(
+        f"{name} is neither in the installed package ({places[0]}) nor in a checkout "
+        f"({places[1]}); reinstall paifuser-lab."
+    )
+
+
+def notebook_file(name: str) -> Path:
+    """A notebook: a file of the user's, or one of ours by its name."""
+    if Path(name).is_file():
+        return Path(name)
+    ours = sorted(path.name for path in asset("notebooks").glob("*.ipynb"))
+    if name not in ours:
+        raise FileError(
+            f"There is no notebook {name}, neither as a file nor among ours: {', '.join(ours)}."
+        )
+    return asset(f"notebooks/{name}")
+
+
+def own_notebook(name: str) -> Path:
+    """A notebook of ours that may be written to: the checkout's own, or a copy of the wheel's in
+    the current folder.
+    """
+    source = notebook_file(name)
+    if "_sources" not in source.parts:
+        return source
+    target = Path.cwd() / name
+    if not target.exists():
+        target.write_bytes(source.read_bytes())
+    return target

@@ -43,7 +43,7 @@ def check_seconds(value: Any, *, may_be_zero: bool = True) -> None:
 
 
 def device_of(name: str | torch.device) -> torch.device:
-    """The device of that name, or a sentence where torch has none here."""
+    """The device of that name; an error with a remedy where torch has none here."""
     try:
         device = torch.device(name)
         torch.empty(0, dtype=torch.float32, device=device)

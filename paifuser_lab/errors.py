@@ -6,16 +6,14 @@
     │   └── ForwardError       the model failed on its inputs; carries the layer where it broke
     ├── RecipeError            a recipe cannot be read, or does not fit this model
     ├── StepError              a step failed or was not exact enough; nothing was changed
-    │   └── StoppedError       a long step was stopped before its end; what it did is kept, and it
-    goes on from there
+    │   └── StoppedError       a long step was stopped early; its work is kept, and it can resume
     ├── MeasureError           something could not be measured
     │   └── DataError          a batch of the data cannot be read or used (a StepError, too)
-    ├── KernelError            a CUDA kernel does not compile, does not load, or was given what it
-    cannot mean anything for
+    ├── KernelError            a CUDA kernel does not compile or load, or got invalid arguments
     ├── MissingExtraError      an optional dependency is not installed; names the extra to install
     └── FileError              a file is missing, damaged, or would have executed code
 
-Every message is one sentence that says what was wrong with which layer, file or value, and what to
+Every message says in one sentence what was wrong with which layer, file or value, and what to
 do.
 """
 
@@ -51,7 +49,7 @@ class StepError(PaifuserError):
 
 
 class StoppedError(StepError):
-    """A long step was stopped before its end; what it did is kept, and it goes on from there."""
+    """A long step was stopped before its end; its work is kept, and it can resume from there."""
 
 
 class MeasureError(PaifuserError):
@@ -63,9 +61,7 @@ class DataError(StepError, MeasureError):
 
 
 class KernelError(PaifuserError):
-    """A CUDA kernel does not compile, does not load, or was given what it cannot mean anything
-    for.
-    """
+    """A CUDA kernel does not compile, does not load, or got invalid arguments."""
 
 
 class MissingExtraError(PaifuserError):
@@ -85,8 +81,8 @@ class FileError(PaifuserError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library said (with the next where it ends in a colon), or the
-    error's name where it said nothing.
+    """The first line of an error's message (with the next where it ends in a colon), or the error's
+    name where it has no message.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     count = next(

@@ -27,7 +27,7 @@ NAMES = (
     "fp8",
     "int8-weights",
     "int4-weights",
-)  # what a layer can run in; fewer bits can be looked at
+)  # what a layer can run in; lower precision can only be estimated
 FP8 = torch.float8_e4m3fn  # four bits of exponent, three of mantissa
 MOST_FP8 = torch.finfo(FP8).max
 WEIGHTS_ONLY = re.compile(r"int([2-8])-weights")
@@ -35,7 +35,7 @@ WEIGHTS_ONLY = re.compile(r"int([2-8])-weights")
 
 @dataclass(frozen=True)
 class Format:
-    """A number format: of weights, and of what the layer is given where that is rounded too."""
+    """A format: the dtype of weights, and of a layer's inputs where they are rounded too."""
 
     name: str
     weight_bits: int
@@ -58,19 +58,19 @@ def format_of(name: str) -> Format:
         return Format(name, 8, rounds_inputs=True)
     if found := WEIGHTS_ONLY.fullmatch(name):
         return Format(name, int(found[1]))
-    raise ValueError(f"{name!r} is no number format; there are {', '.join((*NAMES, *AUTOCAST))}")
+    raise ValueError(f"{name!r} is no format; there are {', '.join((*NAMES, *AUTOCAST))}")
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """Whole numbers and their scales; `channel` is the dimension that has scales of its own."""
+    """Integers and their scales; `channel` is the dimension with a scale for each index."""
 
     values: Tensor  # int8, in the weight's shape
     scales: Tensor  # (channels, groups)
     channel: int
 
     def dequantized(self) -> Tensor:
-        """The numbers that they stand for."""
+        """The real values that the integers represent."""
         rows = self.values.transpose(0, self.channel)
         floats = rows.to(self.scales.dtype)  # many times faster than a product of int8 and fp32
         grouped = floats.reshape(*self.scales.shape, -1) * self.scales.unsqueeze(-1)
@@ -78,15 +78,15 @@ class Quantized:
 
 
 def quantize(weight: Tensor, bits: int, *, channel: int = 0) -> Quantized:
-    """Round a weight to whole numbers, symmetric around zero: a scale a channel, and below eight
+    """Round a weight to integers, symmetric around zero: a scale a channel, and below eight
     bits one a group of neighbours.
     """
     return with_scales(weight, scales_of(weight, bits, channel=channel), bits, channel=channel)
 
 
 def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
-    """The scales (channels, groups) at which the largest weight of each group is the largest whole
-    number; 1 where all are zero.
+    """The scales (channels, groups) that map the largest weight of each group to the largest
+    integer; 1 where all are zero.
     """
     rows = weight.detach().transpose(0, channel)
     inputs = rows[0].numel()
@@ -96,7 +96,7 @@ def scales_of(weight: Tensor, bits: int, *, channel: int = 0) -> Tensor:
 
 
 def with_scales(weight: Tensor, scales: Tensor, bits: int, *, channel: int = 0) -> Quantized:
-    """A weight as whole numbers of these scales."""
+    """A weight as integers with these scales."""
     most = most_steps(bits)
     rows = weight.detach().transpose(0, channel)
     grouped = rows.reshape(*scales.shape, -1)

@@ -1,5 +1,4 @@
-"""How far long work has come: one seam for notebooks, terminals, papermill logs and silence. Stands
-on tqdm.
+"""Progress of long work, in notebooks, terminals and papermill logs. Stands on tqdm.
 
 PAIFUSER_PROGRESS chooses: `auto` (a bar where a person is, plain lines elsewhere), `bar`, `lines`
 or `none`. PAIFUSER_STATIC=1 leaves widgets out of notebooks, so that a bar becomes plain lines.
@@ -18,7 +17,7 @@ LINE_EVERY_S = 5.0
 
 
 class Progress(Protocol):
-    """What long work is handed: it says how much more is done, and what it is doing."""
+    """What long work reports its progress to: how much is done, and what it is doing."""
 
     def advance(self, count: int = 1, doing: str = "") -> None: ...
 
@@ -29,7 +28,7 @@ class _Silent:
 
 
 class _Lines:
-    """Plain lines, a few seconds apart: what a log can keep."""
+    """Plain lines, a few seconds apart, for logs."""
 
     def __init__(self, what: str, total: int) -> None:
         self.what, self.total, self.done = what, total, 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.errors import FileError
 
 

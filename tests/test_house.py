@@ -38,7 +38,7 @@ FLOORS = [
     {"measure", "training"},
     {"figures", "machine", "workload"},
     {"model", "records"},
-    {"_assets", "_files", "arguments", "stopping", "zoo"},
+    {"_files", "arguments", "stopping", "zoo"},
     {"errors", "formats", "progress"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -111,6 +111,16 @@ def test_the_floors_are_as_low_as_the_imports_allow():
         for level in range(max(height.values()), 0, -1)
     ]
     assert floors == FLOORS, "these are the real floors; put them into FLOORS"
+
+
+def test_the_package_docstring_of_steps_names_every_module_of_the_room():
+    listed = re.findall(
+        r"^(\w+)  +\S",
+        (PACKAGE / "steps" / "__init__.py").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    modules = {path.stem for path in (PACKAGE / "steps").glob("*.py")} - {"__init__"}
+    assert sorted(listed) == sorted(modules)
 
 
 def test_steps_never_import_each_other():
@@ -212,6 +222,30 @@ def test_the_package_s_top_holds_the_rooms_and_at_most_eight_files():
     rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
     assert len(files) <= 8, sorted(files)
     assert rooms | {name.removesuffix(".py") for name in files} - {"py.typed"} == set(FLOOR_OF)
+
+
+TABLES_OF_CONTENTS = (
+    "records",
+    "profiler",
+    "profiler/checks",
+    "figures",
+    "machine",
+    "comparison",
+    "bench",
+    "bench/kernels",
+    "bench/prune_zoo",
+    "bench/recipes",
+)
+
+
+@pytest.mark.parametrize("room", TABLES_OF_CONTENTS)
+def test_a_package_s_docstring_names_each_of_its_modules(room):
+    folder = PACKAGE / room
+    docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = set(re.findall(r"^(\w+) {2,}\S", docstring, re.MULTILINE))
+    modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert named == modules | packages
 
 
 def test_the_source_folders_are_no_packages():

@@ -38,7 +38,7 @@ def run(installed: Path, tmp_path: Path, *arguments: str) -> str:
 
 def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):
     code = (
-        "import paifuser_lab; from paifuser_lab._assets import asset;"
+        "import paifuser_lab; from paifuser_lab._files import asset;"
         "print(paifuser_lab.__file__);"
         "print(*[asset(name) for name in ('notebooks/00_tour.ipynb', 'widgets/README.md', "
         "'kernels/README.md')], sep='\\n')"

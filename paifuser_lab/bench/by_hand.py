@@ -1,4 +1,4 @@
-"""The engines as anybody would call them directly, with none of our code around them: what ours are
+"""The engines called directly, with none of our code around them: the baseline that ours are
 held against.
 
 Tensors go in and tensors come out, as in a call of the model.

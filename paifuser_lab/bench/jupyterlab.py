@@ -99,7 +99,7 @@ class Page:
         self.page.wait_for_function(IS_READY, timeout=timeout_s * 1000)
 
     def run_all_from(self, cell: int, timeout_s: float) -> None:
-        """Run a cell and those below it, without touching what stands above."""
+        """Run a cell and those below it, without touching those above."""
         self.page.evaluate(
             "(cell) => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = cell;"
             " return window.jupyterapp.commands.execute('notebook:run-all-below'); }",

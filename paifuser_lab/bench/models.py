@@ -1,4 +1,4 @@
-"""Each model with each back end, and the plan's choice against the best of them called by hand."""
+"""Each model with each back end, and the plan's choice against the best engine called directly."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _options() -> list[dict[str, object]]:
 def _against_hand(work: Workload, seconds: float) -> HandRatio:
     """The plan's variant against the best engine by hand.
 
-    That one is found in a first set of rounds and timed in a second: what looks best of many has
+    That one is found in a first set of rounds and timed in a second: the best of many has
     had some luck.
     """
     recipe = plan(work, seconds=seconds)

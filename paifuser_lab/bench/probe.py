@@ -61,7 +61,7 @@ class Probe:
             time.sleep(PAUSE_S)
 
     def save(self, path: str) -> None:
-        """Write what was seen for the benchmark to read."""
+        """Save the time stamps for the benchmark to read."""
         panel = self._shown()
         twin_ms, twin = _timed(panel.brief_twin)
         found = {

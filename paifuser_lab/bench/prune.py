@@ -45,13 +45,13 @@ class PruneBench(Record):
     @property
     def summary(self) -> str:
         """How many of each, and how the time grows."""
-        told = counts(self.rows, ("exact", "refused", "wrong"))
+        outcomes = counts(self.rows, ("exact", "refused", "wrong"))
         slowest = max((row.seconds for row in self.rows), default=0.0)
         grown = ", ".join(
             f"{layers:,} layers {seconds:.1f} s"
             for layers, seconds in self.layers_to_seconds.items()
         )
-        ours = f"{told} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
+        ours = f"{outcomes} of {len(self.rows)}; the slowest took {slowest:.1f} s; {grown}"
         every = counts(self.peer_rows, ("exact", "refused", "wrong", "failed", "timed out"))
         return f"{ours}\n{self.peer}: {every} of {len(self.peer_rows)}" if self.peer else ours
 

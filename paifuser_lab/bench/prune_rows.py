@@ -1,4 +1,4 @@
-"""What pruning did to one architecture, held against the same model with zeros."""
+"""The result of pruning one architecture, compared with the same model with zeros."""
 
 from __future__ import annotations
 

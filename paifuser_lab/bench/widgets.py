@@ -31,7 +31,7 @@ CELLS = (
     "from paifuser_lab.bench.probe import Probe\nprobe = Probe({rows})",
     "probe.display()",
     "probe.change({clicks})",
-    "probe.save('told.json')",
+    "probe.save('stamps.json')",
 )
 
 # `painted` is when the first rows were on the screen, `clicked` when each click was made, `chosen`
@@ -158,13 +158,13 @@ def _measured(lab: Lab, browser: Any, size: int, clicks: int) -> WidgetRow:
                 f"The panel of {size} rows failed in its notebook: "
                 f"{errors[0].strip().splitlines()[-1]}."
             )
-    told = json.loads((lab.folder / str(size) / "told.json").read_text(encoding="utf-8"))
-    clicked = [arrived for _, arrived in told.pop("clicked")]
-    changed = [made for _, made in told.pop("changed")]
+    stamps = json.loads((lab.folder / str(size) / "stamps.json").read_text(encoding="utf-8"))
+    clicked = [arrived for _, arrived in stamps.pop("clicked")]
+    changed = [made for _, made in stamps.pop("changed")]
     return WidgetRow(
-        **{key: value for key, value in told.items() if key != "shown_at"},
+        **{key: value for key, value in stamps.items() if key != "shown_at"},
         received_bytes=received,
-        paint_ms=seen["painted"] - told["shown_at"],
+        paint_ms=seen["painted"] - stamps["shown_at"],
         click_to_python_ms=_percentiles(_answers(seen["clicked"], clicked)),
         python_to_paint_ms=_percentiles(_answers(changed, seen["chosen"])),
     )

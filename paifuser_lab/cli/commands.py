@@ -26,7 +26,7 @@ def bench_kernels(
     ] = "gpu",
     seconds: Annotated[float, typer.Option(help="Time for all of it.", min=1)] = 420.0,
 ) -> None:
-    """Hold every CUDA kernel to float64, then time it against what torch has, as parts of the
+    """Check every CUDA kernel against float64, then time it against torch, as shares of the
     machine's ceilings.
     """
     from ..bench.kernels import bench as measure
@@ -71,9 +71,7 @@ def bench_fuse(
         ),
     ] = False,
 ) -> None:
-    """Time each model with layers run as one, and attention in one pass, against eager and compiled
-    torch.
-    """
+    """Time each model with fused layers and fused attention against eager and compiled torch."""
     from ..bench import builds as building
     from ..bench.fuse import bench as measure
 
@@ -95,8 +93,8 @@ def bench_precision(
         str, typer.Option(help="Which peers, separated by commas.")
     ] = "inductor,onnxruntime,openvino,nncf",
 ) -> None:
-    """Time our recipes in few bits against fp32 in every engine and against other quantizers,
-    errors beside.
+    """Time our recipes in lower precision against fp32 in every engine and against other
+    quantizers, with their errors.
     """
     from ..bench.precision import bench as measure
 
@@ -165,7 +163,7 @@ def bench_prune(
     json: Json = None,
     peer: Annotated[
         str | None,
-        typer.Option(help="torch-pruning: what that package makes of each, beside ours."),
+        typer.Option(help="torch-pruning: also prune each with that package, to compare."),
     ] = None,
 ) -> None:
     """Prune many small architectures and compare each with itself with zeros: exact, refused or
@@ -185,7 +183,7 @@ def bench_recipes(
         Path | None, typer.Option("--json", help="Write every recipe and its verdict to this file.")
     ] = None,
     count: Annotated[int, typer.Option(help="How many recipes.", min=1)] = 300,
-    seed: Annotated[int, typer.Option(help="What they are drawn from.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the random recipes.", min=0)] = 0,
 ) -> None:
     """Apply random recipes: own model untouched, undo to the bit, the same hash twice, saved =
     loaded in a fresh process.
@@ -212,9 +210,7 @@ def bench_sensitivity(
         ),
     ] = None,
 ) -> None:
-    """Hold each way of judging layers against what was really measured: rank agreement and
-    seconds.
-    """
+    """Compare each method of sensitivity with measurements: rank agreement and seconds."""
     from ..bench import hessian_peer, sensitivity
 
     if peer not in (None, "pyhessian"):
@@ -233,8 +229,8 @@ def bench_compress(
     seeds: Annotated[int, typer.Option(help="How many seeds of the model.", min=1)] = 5,
     epochs: Annotated[int, typer.Option(help="Epochs of distillation in each round.", min=1)] = 3,
 ) -> None:
-    """Prune, distil and train in int8, over several seeds: what is lost and what is won, each
-    against its own original.
+    """Prune, distil and train in int8, over several seeds: losses and gains, each against its own
+    original.
     """
     from ..bench.compress import bench as measure
 
@@ -275,7 +271,7 @@ def bench_experiment(
     json: Json = None,
     seconds: Annotated[float, typer.Option(help="Time for measuring each model.", min=0.1)] = 20.0,
 ) -> None:
-    """Measure what one sentence of the README says."""
+    """Measure what one statement of the README rests on."""
     from ..bench.experiments import bench as measure
 
     _show_bench(measure(name, tuple(names or ()), seconds=seconds), json)

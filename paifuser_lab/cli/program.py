@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from .._assets import asset, notebook_file, own_notebook
+from .._files import asset, notebook_file, own_notebook
 from ..errors import PaifuserError
 from .documents import bench
 from .terminal import console, escaped, print_table
@@ -45,7 +45,7 @@ Name = Annotated[
 
 
 def main() -> None:
-    """The command's entry: what we raise on purpose is one sentence, not a traceback."""
+    """The command's entry point; errors of this package print their message, not a traceback."""
     try:
         app()
     except PaifuserError as error:

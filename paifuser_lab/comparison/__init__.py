@@ -1,6 +1,9 @@
-"""Variants beside the baseline: timed in turn, judged by one rule, and held to a recipe's limit.
+"""Models side by side, timed in turn and judged on the same data.
 
-`comparison` measures, `limit` refuses what passes the recipe's limit and names the layers to blame.
+comparison   `compare`: the baseline and its variants
+contenders   what is timed: each model with each number of threads
+rows         a row of the comparison
+limit        what a variant may cost in quality, and which layers or step are to blame
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ def compare(
     Whatever has no number of threads of its own runs with each sensible one. Both baselines are
     shown and speed-ups are against the faster; of a variant the faster is shown. A recipe is
     applied first; one that fails is a row that says why. Ends after `rounds` or `seconds`; when
-    interrupted, what was measured until then is kept. `on_round` is told of each round: how many
-    are done, and the latencies so far.
+    interrupted, what was measured until then is kept. `on_round` is called after each round with
+    the number of rounds done and the latencies so far.
     """
     check_count("rounds", rounds)
     check_seconds(seconds)

@@ -56,7 +56,7 @@ def refusal(
 
 
 def _blamed(variant: Variant, should_stop: Callable[[], bool] | None) -> str:
-    """The end of the sentence: which layers, or else which step."""
+    """The end of the message: which layers, or else which step."""
     layers, error = culprits(variant, should_stop)
     if layers:
         named = ", ".join(f"'{layer}'" for layer in layers)

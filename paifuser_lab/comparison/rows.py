@@ -100,8 +100,7 @@ def _row(
         answer = work.inputs.clone()(one.model)
         if one.variant is not None and (found := not_finite(reference, answer)):
             raise MeasureError(
-                f"the answer holds {found}; choose a wider number format, or apply the recipe "
-                "again."
+                f"the output holds {found}; choose a wider format, or apply the recipe again."
             )
         relative, largest = output_error(reference, answer)
         peak = _peak(one, work)

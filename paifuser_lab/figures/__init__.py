@@ -1,5 +1,28 @@
-"""Drawings of records: one function a kind of record, in light or dark, for notebooks, reports and
-papers. Stands on matplotlib.
+"""Figures of records: one file a kind of record, light and dark, for notebooks and papers.
+
+Stands on matplotlib.
+
+style            the themes, and `Drawing`, a figure that shows itself in a notebook
+sheet            a figure laid out in inches: columns of names, bars and numbers
+labels           positions of labels that do not overlap dots, lines or each other
+svg              a figure as SVG, with tooltips and colours that follow the theme
+page             a profile as one offline HTML page
+heat_scale       the colour scale of heat maps
+allocation       a dtype for each layer, and the frontier
+attention_cost   sparse attention: error, latency and metric by share kept
+batch_sweep      latency, throughput and memory by batch size
+comparison       a baseline and its variants
+fusion_map       which layers run fused
+hardware         a machine's ceilings
+importance       scores of channels
+memory           the memory timeline
+profile          time by layer, as an icicle
+roofline         layers under the machine's ceilings
+sensitivity      layers by dtype, predicted and measured
+side_by_side     two profiles, layer by layer
+staircase        latency by number of channels
+trace            the summary of a trace
+trade_off        gains against losses
 """
 
 from __future__ import annotations

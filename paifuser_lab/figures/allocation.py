@@ -67,7 +67,7 @@ def _draw_point(
         linestyle="none",
         zorder=3,
     )
-    drawing.tell(mark, _told(point))
+    drawing.add_tooltip(mark, _tooltip(point))
     if is_uniform:
         is_right = x > sum(axes.get_xlim()) / 2  # a name stays within the drawing
         axes.annotate(
@@ -94,7 +94,7 @@ def _draw_point(
         )
 
 
-def _told(point: AllocationPoint) -> str:
+def _tooltip(point: AllocationPoint) -> str:
     did = point.achieved
     real = (
         ""

@@ -62,7 +62,7 @@ def _draw_errors(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
 
 
 def _draw_speeds(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Theme) -> None:
-    """Below 1 × is slower, and looks so."""
+    """The speed-up as text; below 1 × it reads as slower."""
     speeds = [found.speedup(index) for index in range(len(found.keeps))]
     timed = [speed for speed in speeds if speed is not None]
     if len(timed) < len(speeds):
@@ -102,7 +102,7 @@ def _draw_curve(
     axes.plot(places, values, color=theme.main, linewidth=1.6)
     for place, value, keep, word in zip(places, values, found.keeps, words, strict=True):
         (mark,) = axes.plot([place], [value], marker="o", markersize=4.5, color=theme.main)
-        drawing.tell(mark, f"{keep:.3g} of the keys kept: {word}")
+        drawing.add_tooltip(mark, f"{keep:.3g} of the keys kept: {word}")
     axes.set_xticks(places, [f"{keep:.3g}" for keep in found.keeps])
     axes.set_xlim(-0.5, len(found.keeps) - 0.5)
     axes.tick_params(colors=theme.ink, labelsize=8.5, length=0, which="both")
@@ -131,7 +131,7 @@ def _draw_layers(
             )
         for place, keep, error in zip(_places(found), found.keeps, one.errors, strict=False):
             _draw_cell(
-                drawing, axes, (place, row), _told(one, keep, error), scale, error, theme, ramp
+                drawing, axes, (place, row), _tooltip(one, keep, error), scale, error, theme, ramp
             )
     left_out = len(found.layers) - len(layers)
     names = [without_middle(visible(one.layer), 34) for one in layers] + (
@@ -163,7 +163,7 @@ def _draw_cell(
     theme: Theme,
     ramp: tuple[str, ...],
 ) -> None:
-    """A colour, and the number on it in the ink that stands out from that colour."""
+    """A cell's colour, and its number in an ink with enough contrast."""
     step = scale.step(error) if scale is not None else -1
     mark = Rectangle(
         (at[0] - 0.48, at[1] - 0.45),
@@ -173,13 +173,13 @@ def _draw_cell(
         linewidth=0,
     )
     axes.add_patch(mark)
-    drawing.tell(mark, word)
+    drawing.add_tooltip(mark, word)
     is_ink_light = step <= 4 if ramp is DARK_RAMP else step >= 6
     ink = theme.ink if step < 0 else "#ffffff" if is_ink_light else "#111111"
     axes.text(*at, cell_text(error), ha="center", va="center", color=ink, fontsize=7.5)
 
 
-def _told(one: AttentionLayer, keep: float, error: float) -> str:
+def _tooltip(one: AttentionLayer, keep: float, error: float) -> str:
     return (
         f"{one.layer}: {one.queries} × {one.keys} × {one.heads} heads\n{keep:.3g} of the keys "
         f"kept: error {cell_text(error)}"

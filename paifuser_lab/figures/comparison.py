@@ -52,7 +52,7 @@ def draw(comparison: Comparison, *, dark: bool = False) -> Drawing:
 
 
 def _short(name: str) -> str:
-    """A name that fits; of a long recipe its end tells it from the others."""
+    """A name that fits; of a long recipe the end is kept, which distinguishes it."""
     name = visible(name)
     return name if len(name) <= LONGEST else f"… {name[1 - LONGEST :]}"
 

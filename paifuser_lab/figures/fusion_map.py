@@ -23,7 +23,7 @@ NOTE, LINE = 110, 0.18  # letters of a line of notes, and its inches
 
 
 def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
-    """Two bars a place: grey apart, coloured as one; what stays apart is grey, and says why."""
+    """Two bars a group of layers: grey unfused, coloured fused; with the reason where unfused."""
     places = found.fusions[:SHOWN]
     left_out = len(found.fusions) - len(places)
     notes = [line for note in found.notes for line in wrap(note, NOTE)]
@@ -46,16 +46,16 @@ def draw(found: FusionMap, *, dark: bool = False) -> Drawing:
     return sheet.drawing
 
 
-def told(one: Fusion) -> str:
-    """What a place says of itself when it is pointed at."""
+def tooltip(fusion: Fusion) -> str:
+    """The tooltip of fused or unfused layers."""
     times = (
         ""
-        if one.apart_ms is None or one.fused_ms is None
-        else f"\n{one.apart_ms:.4g} ms apart → {one.fused_ms:.4g} ms as one"
+        if fusion.apart_ms is None or fusion.fused_ms is None
+        else f"\n{fusion.apart_ms:.4g} ms apart → {fusion.fused_ms:.4g} ms fused"
     )
-    return (
-        f"{' + '.join(one.layers)}\n{one.pattern}{f' · {one.runs}' if one.runs else ''}{times}"
-        + (f"\n{one.reason}" if one.reason else "")
+    runs = f" · {fusion.runs}" if fusion.runs else ""
+    return f"{' + '.join(fusion.layers)}\n{fusion.pattern}{runs}{times}" + (
+        f"\n{fusion.reason}" if fusion.reason else ""
     )
 
 
@@ -128,7 +128,7 @@ def _draw_bars(sheet: Sheet, one: Fusion, y: float, longest: float) -> None:
             linewidth=0.8,
         )
         sheet.axes.add_patch(mark)
-        sheet.drawing.tell(mark, told(one))
+        sheet.drawing.add_tooltip(mark, tooltip(one))
 
 
 def _tone(one: Fusion, theme: Theme) -> str:

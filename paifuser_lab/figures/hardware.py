@@ -1,4 +1,4 @@
-"""What a machine reaches in each number format, one bar each."""
+"""What a machine reaches in each dtype, one bar each."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Scale(NamedTuple):
         return min(len(RAMP) - 1, max(0, math.floor(self.share(value) * len(RAMP) + 1e-6)))
 
     def share(self, value: float) -> float:
-        """Where a value stands along the scale, 0 to 1."""
+        """A value's position on the scale, 0 to 1."""
         return math.log(value / self.floor) / math.log(self.top / self.floor)
 
     @property

@@ -15,7 +15,7 @@ OUTSIDE, OVER_LABEL, CROSSING, OVER_LINE, OVER_DOT = 1000.0, 1000.0, 30.0, 12.0,
 
 
 class Room:
-    """A drawing's free room, all in pixels; it fills as labels are placed."""
+    """The free space of a drawing, in pixels; labels reduce it as they are placed."""
 
     def __init__(
         self, inside: Bbox, labels: Sequence[Bbox], lines: Sequence[Spot], dots: Sequence[Spot]

@@ -59,14 +59,14 @@ def _draw_time(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
     axes.set_ylabel("alive beyond the weights", color=theme.ink, fontsize=9)
     if events:
         _mark_peak(axes, timeline, theme)
-        told = axes.legend(
+        legend = axes.legend(
             loc="upper left",
             bbox_to_anchor=(1.0, 1.0),
             fontsize=8,
             frameon=False,
             labelcolor=theme.ink,
         )
-        for text in told.get_texts():
+        for text in legend.get_texts():
             text.set_parse_math(False)  # a dollar sign in a layer's name would begin a formula
 
 
@@ -93,7 +93,7 @@ def _mark_peak(axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
 
 
 def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Theme) -> None:
-    """A bar for each of the largest, in its group's colour; the hatch tells the kind."""
+    """A bar for each of the largest, in its group's colour; the hatch shows the kind."""
     rows, rest = timeline.at_peak[:SHOWN], timeline.at_peak[SHOWN:]
     group_of = dict(zip(timeline.layers, timeline.groups[1], strict=True))
     for place, row in enumerate(rows):
@@ -107,7 +107,9 @@ def _draw_peak(drawing: Drawing, axes: Axes, timeline: MemoryTimeline, theme: Th
             edgecolor=theme.paper,
             hatch=HATCHES[row.kind],
         )
-        drawing.tell(bar, f"{_name(row, timeline)}\n{row.kind}: {readable_bytes(row.held_bytes)}")
+        drawing.add_tooltip(
+            bar, f"{_name(row, timeline)}\n{row.kind}: {readable_bytes(row.held_bytes)}"
+        )
         axes.annotate(
             readable_bytes(row.held_bytes),
             (row.held_bytes, place),

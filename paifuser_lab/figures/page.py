@@ -63,7 +63,7 @@ def _header(profile: Profile, heading: str) -> str:
     root = profile.root
     outputs = ", ".join("×".join(map(str, shape)) or "1" for shape in root.output_shapes)
     named = profile.workload if heading != profile.workload else ""
-    told = " · ".join(
+    subtitle = " · ".join(
         one
         for one in (
             named,
@@ -81,7 +81,7 @@ def _header(profile: Profile, heading: str) -> str:
     machine = f'<span class="chip">{html.escape(f"{profile.machine} · {threads}")}</span>'
     stopped = " · stopped early" if profile.is_interrupted else ""
     return (
-        f"<header><h1>{html.escape(heading)}</h1><p>{html.escape(told + stopped)} "
+        f"<header><h1>{html.escape(heading)}</h1><p>{html.escape(subtitle + stopped)} "
         f"{machine}</p><dl>{facts}</dl></header>"
     )
 
@@ -154,12 +154,12 @@ def _ceilings(ceiling: Ceiling) -> str:
         ("fp16", ceiling.fp16_gflops),
         ("int8", ceiling.int8_gops),
     ]
-    told = ", ".join(
+    listed = ", ".join(
         f"{rate:.3g} G{'' if name == 'int8' else 'FL'}OP/s in {name}"
         for name, rate in rates
         if rate
     )
-    return f"the roofs: {told}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
+    return f"the roofs: {listed}, and {ceiling.bandwidth_gbs:.3g} GB/s from memory"
 
 
 STYLE = (

@@ -52,8 +52,8 @@ def draw(profile: Profile, *, dark: bool = False) -> Drawing:
     return sheet.drawing
 
 
-def told(row: LayerProfile, profile: Profile) -> str:
-    """What a layer says of itself when it is pointed at."""
+def tooltip(row: LayerProfile, profile: Profile) -> str:
+    """The tooltip of a layer."""
     lines = [
         f"{row.layer or profile.workload} ({row.kind})",
         f"{row.self_ms:.4g} ms itself, {row.self_ms / (profile.total_ms or 1.0):.1%} of the time",
@@ -126,7 +126,7 @@ def _draw_part(
     (x, y), width = at, part.total_ms * scale
     gap = min(0.015, width / 4)
     share = part.total_ms / (profile.total_ms or 1.0)
-    told = (
+    text = (
         f"{part.layer or profile.workload}{'' if part.is_whole else ' itself'}: "
         f"{part.total_ms:.4g} ms, {share:.1%} of the time"
     )
@@ -135,7 +135,7 @@ def _draw_part(
         if ms > 0:
             piece = ms / part.total_ms * (width - gap)
             sheet.bar(
-                x, y, piece, 0.24, bound, f"{told}\n{ms:.4g} ms bound by {bound or 'nothing known'}"
+                x, y, piece, 0.24, bound, f"{text}\n{ms:.4g} ms bound by {bound or 'nothing known'}"
             )
             x += piece
 
@@ -179,7 +179,7 @@ def _draw_row(
 ) -> None:
     theme, start, scale = sheet.theme, BARS[0], (BARS[1] - BARS[0]) / (widest or 1.0)
     sheet.fit(MARGIN, y, row.layer or f"{profile.workload} (itself)", NAMES - MARGIN)
-    sheet.bar(start, y, row.self_ms * scale, 0.14, row.verdict, told(row, profile))
+    sheet.bar(start, y, row.self_ms * scale, 0.14, row.verdict, tooltip(row, profile))
     low, high = row.self_spread_ms
     if high > low:
         sheet.line((start + low * scale, start + high * scale), y, theme.ink, 1.1)

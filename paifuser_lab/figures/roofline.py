@@ -146,7 +146,7 @@ def _along(axes: Axes, x: float, y: float, text: str, *, colour: str) -> Text:
 
 
 def _up(axes: Axes, ceiling: Ceiling, *, colour: str) -> Text:
-    """The memory roof's name, as steep as the roof looks and near its lower end."""
+    """The memory roof's name, drawn at the slope of the roof, near its lower end."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     box = axes.get_window_extent()
     slope = (box.height / math.log(top / bottom)) / (box.width / math.log(right / left))
@@ -177,7 +177,7 @@ def _draw_point(sheet: Sheet, axes: Axes, point: Point, whole_ms: float) -> None
         markeredgecolor=theme.paper,
         markeredgewidth=0.5,
     )
-    sheet.drawing.tell(mark, told(point))
+    sheet.drawing.add_tooltip(mark, tooltip(point))
 
 
 def _size(share: float) -> float:
@@ -187,8 +187,8 @@ def _size(share: float) -> float:
     return min(22.0, max(3.5, 40.0 * math.sqrt(share)))
 
 
-def told(point: Point) -> str:
-    """What a dot says of itself when it is pointed at."""
+def tooltip(point: Point) -> str:
+    """The tooltip of a layer's dot."""
     return (
         f"{point.layer or 'the model itself'} ({point.kind})\n{point.ms:.4g} "
         f"ms\n{point.gflops:.3g} GFLOP/s\n"

@@ -1,4 +1,4 @@
-"""How much each layer matters: a heat map of layers by number formats, and what was predicted
+"""How much each layer matters: a heat map of layers by format, and what was predicted
 against what was measured.
 """
 
@@ -40,7 +40,7 @@ class Columns(NamedTuple):
 
 def title(found: Sensitivity) -> str:
     """What is shown, of which model."""
-    return f"{found.workload}: what each layer costs in fewer bits"
+    return f"{found.workload}: what each layer costs in lower precision"
 
 
 def quantity(found: Sensitivity) -> str:

@@ -89,7 +89,7 @@ class Sheet:
         return mark.get_window_extent().width / self.drawing.dpi
 
     def bar(
-        self, x: float, y: float, width: float, height: float, bound: str | None, told: str = ""
+        self, x: float, y: float, width: float, height: float, bound: str | None, tooltip: str = ""
     ) -> None:
         """A bar around a height, in the colour and hatch of what binds it."""
         theme = self.theme
@@ -103,15 +103,15 @@ class Sheet:
             hatch=HATCHES.get(bound or ""),
         )
         self.axes.add_patch(mark)
-        if told:
-            self.drawing.tell(mark, told)
+        if tooltip:
+            self.drawing.add_tooltip(mark, tooltip)
 
     def line(self, xs: tuple[float, float], y: float, colour: str, width: float = 1.0) -> None:
         """A thin line along a row."""
         self.axes.plot(xs, (y, y), color=colour, linewidth=width, solid_capstyle="butt")
 
     def dot(self, x: float, y: float, bound: str) -> None:
-        """The mark of a bound, as it stands on the roofline."""
+        """The mark of a bound, the same as on the roofline."""
         self.axes.plot(
             [x],
             [y],

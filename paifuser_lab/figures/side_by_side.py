@@ -30,8 +30,8 @@ def draw(pair: SideBySide, *, dark: bool = False) -> Drawing:
     return sheet.drawing
 
 
-def told(row: LayerPair, pair: SideBySide) -> str:
-    """What a layer says of itself when it is pointed at."""
+def tooltip(row: LayerPair, pair: SideBySide) -> str:
+    """The tooltip of a layer in both models."""
     kinds = " → ".join(dict.fromkeys(kind for kind in (row.kind_before, row.kind_after) if kind))
     took = " → ".join(
         "not there" if ms is None else f"{ms:.4g} ms" for ms in (row.before_ms, row.after_ms)
@@ -71,7 +71,7 @@ def _draw_row(sheet: Sheet, row: LayerPair, pair: SideBySide, y: float, *, wides
             [after], [y], marker="o", markersize=6, color=colour, markeredgewidth=1.4
         )
     for mark in marks:
-        sheet.drawing.tell(mark, told(row, pair))
+        sheet.drawing.add_tooltip(mark, tooltip(row, pair))
     for x, ms in ((BEFORE, row.before_ms), (AFTER, row.after_ms)):
         sheet.write(x, y, "–" if ms is None else f"{ms:.{places}f}", side="right")
     sheet.write(

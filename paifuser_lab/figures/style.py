@@ -1,6 +1,4 @@
-"""The look of all figures: calm, two themes, colours that colour-blind people tell apart (Okabe and
-Ito's palette).
-"""
+"""The style of all figures: two themes, and colours for the colour-blind (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ DARK = Theme(
 class Drawing(Figure):
     """A figure that shows itself in a notebook, without pyplot, in the theme that the notebook has.
 
-    In static mode it is a plain picture, which every site shows. `hover` holds what is told of a
+    In static mode it is a plain picture, which every site shows. `hover` holds the tooltip of a
     mark, by the mark's gid: a drawing with such texts shows as SVG.
     """
 
@@ -89,8 +87,8 @@ class Drawing(Figure):
         super().__init__(*args, **kwargs)
         self.hover: dict[str, str] = {}
 
-    def tell(self, mark: Artist, text: str) -> None:
-        """Have a mark say something when it is pointed at."""
+    def add_tooltip(self, mark: Artist, text: str) -> None:
+        """Give a mark a tooltip."""
         gid = f"mark-{len(self.hover)}"
         mark.set_gid(gid)
         self.hover[gid] = text

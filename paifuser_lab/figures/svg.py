@@ -24,7 +24,7 @@ FONT = re.compile(r"font: ((?:[\w.]+ )*[\d.]+px)[^;]*")
 
 
 def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str, str]) -> str:
-    """The figure as one `<svg>`: `hover` maps gids to what is told of them, `variables` colours to
+    """The figure as one `<svg>`: `hover` maps gids to their tooltips, `variables` colours to
     CSS variables.
     """
     written = io.BytesIO()
@@ -34,10 +34,10 @@ def inline_svg(figure: Figure, hover: Mapping[str, str], variables: Mapping[str,
     root = ElementTree.fromstring(written.getvalue())
     for element in list(root.iter()):
         _localise(element)
-        told = hover.get(element.get("id", ""))
-        if told is not None:
+        tooltip = hover.get(element.get("id", ""))
+        if tooltip is not None:
             title = ElementTree.Element("title")
-            title.text = printable(told)
+            title.text = printable(tooltip)
             element.insert(0, title)
         _rewrite(element, prefix, variables)
     _drop_rules(root)
@@ -63,7 +63,7 @@ def _local(name: str) -> str:
 
 
 def _rewrite(element: ElementTree.Element, prefix: str, variables: Mapping[str, str]) -> None:
-    """Put a prefix on ids and on what points to them, and variables in the place of colours."""
+    """Put a prefix on ids and on what points to them, and replace colours by variables."""
     for key, value in list(element.attrib.items()):
         if key == "id":
             element.set(key, prefix + value)

@@ -59,7 +59,7 @@ def _draw_side(drawing: Drawing, axes: Axes, found: TradeOff, axis: str, theme: 
             markersize=6,
             color=theme.main if one in best else theme.faint,
         )
-        drawing.tell(
+        drawing.add_tooltip(
             mark,
             f"{one.name}: {one.latency_ms:.3g} ms, {readable_bytes(one.size_bytes)}, {found.unit} "
             f"{one.worth:.4f}",

@@ -1,4 +1,4 @@
-"""What this machine can do: the facts about its CPU, and ceilings measured once and then kept."""
+"""The description of this machine: facts about its CPU, and ceilings measured once and kept."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ OLD_S = 30 * 86400.0
 MOST_SHOWN = 3
 
 _one_at_a_time = threading.Lock()
-_answered: set[str] = (
-    set()
-)  # whose ceilings this process has answered with: they do not change under its measurements
+# Machines whose ceilings this process has returned: they do not change between its measurements.
+_answered: set[str] = set()
 
 
 def hardware(*, refresh: bool = False) -> Hardware:
-    """What this machine can do, measured once and then kept; PAIFUSER_HARDWARE=H100 puts a
-    published device in its place.
+    """What this machine can do, measured once and then kept; PAIFUSER_HARDWARE=H100 uses the
+    published figures of that device instead.
     """
     wanted = os.environ.get("PAIFUSER_HARDWARE", "").strip()
     published = find_device(wanted) if wanted else None

@@ -182,9 +182,7 @@ def _autocorrelation(values: Floats) -> float:
     )
     off = ranks - ranks.mean()
     seen = float((off[1:] * off[:-1]).sum() / (off * off).sum())
-    unbiased = (
-        seen + (1 + 4 * max(seen, 0.0)) / count
-    )  # in a short series it looks smaller than it is
+    unbiased = seen + (1 + 4 * max(seen, 0.0)) / count  # a short series underestimates it
     drawn = (count * unbiased + PRIOR_ROUNDS * PRIOR_CORRELATION) / (count + PRIOR_ROUNDS)
     return min(max(drawn, 0.0), MOST_CORRELATION)
 

@@ -1,15 +1,32 @@
 """Where a model spends its time, memory and bytes, and why a layer is not faster.
 
-profile = profiler.profile(work)                 # also lab.profile: a row a layer, a tree above it
-profiler.explain(profile, "layer1.0.conv1")      # sentences from facts, each with the step that
-would help profiler.side_by_side(work, variant)             # both, their runs in turn, matched by
-path profiler.batch_size(work, "2 GB")                # the smallest batch that reaches 85% of the
-best throughput, within memory profiler.memory_timeline(work)                   # what one call has
-alive at each moment, and which layer took it profiler.trace(work, "run.json.gz")              # a
-trace for Perfetto or TensorBoard, each layer named, and its summary
-profiler.read_trace("theirs.json.gz")            # the summary of a trace made elsewhere, also on a
-GPU profiler.checklist(lambda: train(model, batches)) # your own loop, or a workload: what passed,
-what failed and the remedy
+    profile = profiler.profile(work)               # also lab.profile: a row a layer, as a tree
+    profiler.explain(profile, "layer1.0.conv1")    # reasons, each with the step that would help
+    profiler.side_by_side(work, variant)           # both, timed in turn, matched by layer
+    profiler.batch_size(work, "2 GB")              # the smallest batch near the best throughput
+    profiler.memory_timeline(work)                 # the memory of one call at each moment, by layer
+    profiler.trace(work, "run.json.gz")            # a trace with layer names, and its summary
+    profiler.read_trace("theirs.json.gz")          # the summary of a trace made elsewhere
+    profiler.checklist(lambda: train(model, batches))  # your own loop: passed, failed, remedy
+
+layers         profile a workload: `profile`, and several in turn
+observation    everything measured of one workload, before it becomes rows
+clock          time each layer, and the cost of timing itself
+operators      the ATen operators that each layer runs
+cost           FLOPs and bytes of an operator
+recording      torch's profiler on a device: kernels and gradients by layer
+allocations    the memory timeline
+alternatives   a layer timed alone in another layout or dtype
+rows           from an observation to a profile
+limits         what binds a layer: computing, memory or overhead
+faster         layers that beat a measured ceiling raise it
+why            explain a layer, a container or a model
+reasons        the reasons for a layer's time, one function each
+compared       how a layer changed from the baseline
+pairs          two profiles side by side
+batches        latency, throughput and memory by batch size
+checks         the performance checklist
+traces         traces of torch's profiler: written, read, summarised
 """
 
 from __future__ import annotations

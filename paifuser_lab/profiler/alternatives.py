@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 SECONDS = 3.0
 ROUNDS = 5
 SHARE = 0.95  # of the time of the layers that could be tried: the rest is too small to matter
-WORTH = 1.3  # a number format is tried where the hardware computes this much faster in it
+WORTH = 1.3  # a dtype is tried where the hardware computes this much faster in it
 
 Change = Callable[[Any], Any]  # of a module or a tensor
 
@@ -111,7 +111,7 @@ def _in_int8(one: Any) -> Any:
 
 
 def _equal_layers(model: nn.Module, seen: Operators) -> dict[str, list[str]]:
-    """The layers that a change of layout or of number format can matter to, those of equal kind,
+    """The layers that a change of layout or of dtype can matter to, those of equal kind,
     options and input together.
     """
     groups: dict[str, list[str]] = defaultdict(list)

@@ -114,7 +114,7 @@ GATHERS = ("embedding", "index", "index_select", "gather", "take", "_embedding_b
 
 
 def _pooling(args: Any, read: list[Tensor], made: list[Tensor]) -> int:
-    """One operation for each element of each window; an adaptive pool looks at each of its inputs
+    """One operation for each element of each window; an adaptive pool reads each of its inputs
     once.
     """
     kernel = args[1] if len(args) > 1 else None
@@ -163,7 +163,7 @@ def _index_bytes(read: list[Tensor]) -> int:
 def _bytes(tensor: Tensor) -> int:
     """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
     if isinstance(tensor, Int8Tensor):
-        return _bytes(tensor.steps)
+        return _bytes(tensor.quantized)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return tensor.numel() * tensor.element_size()
     sizes = (

@@ -1,5 +1,5 @@
-"""Layers that compute faster than the ceiling that was measured: the ceiling was too low, and
-theirs takes its place.
+"""Layers that compute faster than the measured ceiling: it was too low, and their rate replaces
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FEWEST_RUNS = 5
 
 
 def finished(observation: Observation) -> Profile:
-    """The profile of what was seen, under ceilings that none of its layers beats."""
+    """The profile of an observation, under ceilings that none of its layers exceeds."""
     profile = profile_of(observation)
     rates = rates_beyond(observation, profile)
     if not rates:

@@ -1,8 +1,8 @@
-"""Look at a model's layers: run it untouched and watched in turn, see what its operators cost, and
-join it all to rows.
+"""Profile a model by layer: run it plain and watched in turn, count what its operators cost, and
+join everything to rows.
 
-Four looks, each at what it sees best: watched runs for time, a dispatch mode for operators and
-their costs, torch's profiler for memory and kernels, and the layer alone for what a step would
+Four passes, each for what it measures best: watched runs for time, a dispatch mode for operators
+and their costs, torch's profiler for memory and kernels, and the layer alone for what a step would
 change. Whatever happens, nothing of it stays on the model.
 """
 

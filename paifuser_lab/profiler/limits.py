@@ -44,8 +44,8 @@ def limits_of(
 
 
 def least_inside(observation: Observation, home: dict[str, str]) -> dict[str, float]:
-    """What each layer's operators took in their best run, so that a busy moment is nobody's
-    overhead.
+    """The time of each layer's operators in their fastest run, so that a busy moment of the machine
+    is not counted as overhead.
     """
     runs: list[dict[str, float]] = []
     for seen in observation.operators.runs_ms:
@@ -70,7 +70,7 @@ def _scaled(ran: tuple[OperatorProfile, ...], self_ms: float) -> tuple[OperatorP
 
 
 def _rate(ceiling: Ceiling, dtype: str) -> float:
-    """What the device computes at best in a number format; in fp32 where the format's own was not
+    """What the device computes at best in a dtype; in fp32 where the rate of that dtype was not
     measured.
     """
     rates = {

@@ -1,4 +1,4 @@
-"""What was seen of one workload, before it is joined to rows."""
+"""Everything measured of one workload, before it becomes the rows of a profile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .operators import Operators
 
 @dataclass
 class Observation:
-    """All that was seen of one workload."""
+    """Everything measured of one workload: times, operators, memory, kernels, gradients."""
 
     work: Workload
     threads: int
@@ -33,7 +33,7 @@ class Observation:
 
     @property
     def ceiling(self) -> Ceiling:
-        """What the device that it ran on can do."""
+        """The ceilings of the device that it ran on."""
         on_device = self.work.device.type == "cuda" and self.machine.accelerators
         return self.machine.target if on_device else self.machine.ceiling(self.threads)
 

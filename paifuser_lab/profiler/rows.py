@@ -25,7 +25,7 @@ MOST_TIMES_IDLE = 3.0
 
 
 def profile_of(observation: Observation) -> Profile:
-    """The profile of what was seen."""
+    """The profile of an observation."""
     call_ms, _ = call_costs_ms()
     watching_ms = _watching_ms(observation)
     own = _own_ms(observation, watching_ms)

@@ -55,7 +55,7 @@ def _unknown(profile: Profile, layer: str, against: Profile | None) -> str:
     if against is not None and layer in against and len(profile) == 1:
         return (
             f"{profile.workload} is run as a whole by {profile.root.kind}, in which '{layer}' "
-            "cannot be told apart; explain the whole model."
+            "cannot be distinguished; explain the whole model."
         )
     near = [row.layer for row in profile if layer and layer.split(".")[-1] in row.layer][:3]
     return f"No layer '{layer}' ran in {profile.workload}" + (

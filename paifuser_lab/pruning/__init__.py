@@ -1,4 +1,4 @@
-"""Make models smaller: which channels can be removed together, to what widths, and the refit after it.
+"""Make models smaller: which channels can be removed together, to what widths, and the refit.
 
 groups/    which channels of which layers go together, and how they are removed exactly
 targets/   the widths with which a share of parameters, FLOPs or measured latency is left

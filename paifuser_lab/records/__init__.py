@@ -2,6 +2,34 @@
 
 A record is a pydantic model; `save` and `load` go through JSON with the record's name and version
 in it. One file a subject.
+
+record           the base class: frozen, saved and loaded as JSON
+text             readable numbers, text tables and HTML tables, shared by all
+workload_name     which workload a record is about: its name, and the workload itself in one process
+hardware         what a machine can do: processor, accelerators, measured ceilings
+profile          a model's time, memory and bytes by layer; its roofline
+layer_profile    one layer of a profile, its operators and kernels
+profile_tree     the layers of a profile as a tree: children, parents, walks
+profile_text     a profile as a text table and as a folding HTML tree
+explanation      why a layer is not faster: reasons, steps that would help, savings
+side_by_side     two profiles of one model, matched layer by layer
+memory           the memory that one call holds at each moment, by layer
+trace            the summary of a trace of torch's profiler
+batch_sweep      latency, throughput and memory by batch size
+checklist        the performance checklist: what passed, what failed, the remedy
+comparison       a baseline and its variants, timed in turn; the limit of their quality
+trade_off        what a variant gains and loses against the baseline
+sensitivity      what each layer costs in each dtype: predicted and measured
+importance       a score for each channel of each layer
+allocation       a dtype for each layer under a budget, and the frontier of others
+latency_table    what layers take alone in each dtype, kept between runs
+coupling         which channels of which layers are pruned together
+cut_cost         what a cut is predicted to cost and to save
+staircase        latency by number of channels, on one machine
+fusion_map       which layers run fused, and why others do not
+attention_cost   what sparse attention costs and saves
+sweep            the runs of a parameter sweep
+saved_model      the manifest of a saved variant
 """
 
 from __future__ import annotations

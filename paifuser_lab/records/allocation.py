@@ -1,4 +1,4 @@
-"""A number format for each layer: what was chosen, the frontier it was chosen from, and what its
+"""A format for each layer: what was chosen, the frontier it was chosen from, and what its
 points really did.
 """
 
@@ -63,7 +63,7 @@ class AllocationPoint(Record):
 
     @property
     def words(self) -> str:
-        """How many layers are in each format, as a person says it."""
+        """How many layers are in each format, as text."""
         counts: dict[str, int] = {}
         for name in self.formats.values():
             counts[name] = counts.get(name, 0) + 1
@@ -117,10 +117,10 @@ class Allocation(Record):
     @property
     def remarks(self) -> tuple[str, ...]:
         """Why this point, how good the predictions were, and what there is to note."""
-        told = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
+        agreements = (("latency", self.latency_agreement), ("loss", self.loss_agreement))
         return (
             self.reason,
-            *(_told(what, one) for what, one in told if one is not None),
+            *(_agreement_text(what, one) for what, one in agreements if one is not None),
             *self.notes,
         )
 
@@ -166,7 +166,7 @@ def _limit(name: str, value: float) -> str:
     )
 
 
-def _told(what: str, one: Agreement) -> str:
+def _agreement_text(what: str, one: Agreement) -> str:
     if one.rank is None:  # a single point, or all alike
         return (
             f"{what}: {counted(one.points, 'point')}, too few or too alike to say how good the "

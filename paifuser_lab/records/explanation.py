@@ -15,7 +15,7 @@ Basis = Literal["measured", "mostly measured", "estimated"]
 
 
 class Reason(Record):
-    """One sentence from facts; with the step that would help and what it would save, where there is
+    """One reason, from facts; with the step that would help and what it would save, where there is
     one.
     """
 

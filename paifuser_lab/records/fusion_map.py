@@ -1,4 +1,4 @@
-"""Where layers of a model can be run as one, what became of each place, and what it brings."""
+"""Which layers of a model can be fused, which were, why others were not, and what it saves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORDS: dict[Standing, str] = {
 
 
 class Fusion(Record):
-    """One place: layers that follow each other, and what runs in their stead where they are one."""
+    """Layers that follow each other, and what runs instead of them where they are fused."""
 
     layers: tuple[str, ...] = Field(
         min_length=1,
@@ -40,7 +40,7 @@ class Fusion(Record):
     standing: Standing = "fused"
     reason: str = Field(
         default="",
-        description="a sentence: why it stays apart, or why what follows does, where that is so",
+        description="why it stays apart, or why what follows does, where that is so",
     )
     saved_bytes: int | None = Field(
         default=None, description="what no longer goes through memory at each call"
@@ -63,7 +63,7 @@ class Fusion(Record):
 
     @property
     def speedup(self) -> float | None:
-        """How many times as fast the place is as one, where both were timed."""
+        """The speed-up of the fused layers, where both were timed."""
         return self.apart_ms / self.fused_ms if self.apart_ms and self.fused_ms else None
 
     @property
@@ -92,43 +92,43 @@ class FusionMap(Record):
 
     @property
     def saved_ms(self) -> float:
-        """What the places that are fused save of a call, each timed by itself."""
+        """The milliseconds of a call that fusing saves, each fusion timed by itself."""
         return sum(
             one.apart_ms - one.fused_ms for one in self.fused if one.apart_ms and one.fused_ms
         )
 
     @property
     def fused(self) -> tuple[Fusion, ...]:
-        """The places that run as one."""
+        """The fusions that are in effect."""
         return tuple(one for one in self.fusions if one.standing == "fused")
 
     def at(self, layer: str) -> Fusion | None:
-        """The place that a layer belongs to."""
+        """The fusion that a layer belongs to."""
         return next((one for one in self.fusions if layer in one.layers), None)
 
     @property
     def summary(self) -> str:
-        """How many places there are of each standing, in a sentence."""
+        """How many groups of layers are fused, and how many are not, as text."""
         counts = {
             standing: sum(one.standing == standing for one in self.fusions) for standing in WORDS
         }
-        told = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
-        told += [
+        parts = [f"{counts['fused']} of {counted(len(self.fusions), 'place')} as one"]
+        parts += [
             f"{count} {words}" for standing, words in _SHORT.items() if (count := counts[standing])
         ]
-        return ", ".join(told) + (f"; the whole {whole}." if (whole := self.whole) else ".")
+        return ", ".join(parts) + (f"; the whole {whole}." if (whole := self.whole) else ".")
 
     @property
     def whole(self) -> str:
         """What it does for the whole model: "46.4 → 38.1 ms"; '' where that was not timed."""
         if self.apart_ms is None or self.fused_ms is None:
             return ""
-        told = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
-        return told if self.fused_ms < self.apart_ms else f"{told}, which is no faster"
+        times = f"{self.apart_ms:.3g} → {self.fused_ms:.3g} ms"
+        return times if self.fused_ms < self.apart_ms else f"{times}, which is no faster"
 
     @property
     def frame(self) -> pandas.DataFrame:
-        """A row a place, as plain numbers."""
+        """A row a fusion, as plain numbers."""
         import pandas
 
         names = [*Fusion.model_fields, "speedup"]
@@ -140,7 +140,7 @@ class FusionMap(Record):
         )
 
     def table(self) -> list[dict[str, str]]:
-        """A row a place."""
+        """A row a fusion."""
         return [
             {
                 "layers": " + ".join(one.layers),

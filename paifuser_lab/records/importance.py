@@ -87,7 +87,7 @@ class LayerImportance(Record):
 
 
 class Importance(Record):
-    """A row a layer. `unit` says in a sentence what the values are; `row.normalised` compares
+    """A row a layer. `unit` describes the values; `row.normalised` compares
     layers with each other.
     """
 
@@ -103,7 +103,7 @@ class Importance(Record):
     seed: int = 0  # of the order of the batches, and of what is drawn
     weights_hash: str | None = None
     cut_by: str = (
-        ""  # in a sentence, the scores by which the step prune chooses, which are not these
+        ""  # a description of the scores by which the step prune chooses, which are not these
     )
 
     def __getitem__(self, layer: str) -> LayerImportance:

@@ -1,4 +1,4 @@
-"""What layers take alone in each number format, on one machine; kept between runs."""
+"""What layers take alone in each format, on one machine; kept between runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LatencyTable(Record):
     def with_rows(
         self, rows: tuple[LayerLatency, ...], conversions: tuple[ConversionLatency, ...]
     ) -> LatencyTable:
-        """The table with newer rows in the place of their elders."""
+        """The table with newer rows replacing older ones."""
         kept = {(row.likeness, row.format, row.around): row for row in (*self.rows, *rows)}
         converted = {row.likeness: row for row in (*self.conversions, *conversions)}
         return self.model_copy(

@@ -48,7 +48,7 @@ def profile_table(profile: ProfileTree, depth: int | None = None) -> list[dict[s
 
 
 def profile_text(profile: ProfileTree, depth: int | None = None) -> str:
-    """The table in a terminal; long ones end with a line that says so."""
+    """The table in a terminal; long ones are cut, with a note."""
     lines = profile_table(profile, depth)
     shown = lines[:MOST_LINES] if depth is None else lines
     keys = [key for key in ("layer", "kind", *COLUMNS) if any(line.get(key) for line in shown)]

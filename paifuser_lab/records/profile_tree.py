@@ -141,5 +141,5 @@ class ProfileTree(Record):
     @property
     def _caution(self) -> str:
         """What `bound by` rests on, where that was measured beside a neighbour."""
-        told = self.ceiling.caution
-        return f'; the ceilings behind "bound by" were {told}' if told else ""
+        caution = self.ceiling.caution
+        return f'; the ceilings behind "bound by" were {caution}' if caution else ""

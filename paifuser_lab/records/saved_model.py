@@ -22,7 +22,7 @@ class Origin(Record):
 
 
 class Sketch(Record):
-    """An answer in a few numbers, from which another answer's distance to it can be told."""
+    """An output in a few numbers, from which another output's distance is estimated."""
 
     inputs: str = Field(description="the hash of what was asked")
     answer: str = Field(description="the hash of the answer")

@@ -1,4 +1,4 @@
-"""How much each layer matters: what each number format of it is predicted to cost, and what it was
+"""How much each layer matters: what each format of it is predicted to cost, and what it was
 measured to cost.
 """
 
@@ -35,7 +35,7 @@ class Curvature(Record):
 
 
 class LayerSensitivity(Record):
-    """One layer: for each format what each method says of it. `scores["int8"]["quadratic"]` is an
+    """One layer: the score of each method for each format. `scores["int8"]["quadratic"]` is an
     Estimate.
     """
 
@@ -63,7 +63,7 @@ class Method(Record):
 
 
 class Sensitivity(Record):
-    """A row a layer, a column a format. `unit` says what the scores are: the rise of the loss, or
+    """A row a layer, a column a format. `unit` describes the scores: the rise of the loss, or
     the output's relative error.
     """
 
@@ -127,10 +127,10 @@ class Sensitivity(Record):
         """What each method took and how far it agrees with what was measured, and what there is to
         note.
         """
-        return (*map(_told, self.methods), *self.notes)
+        return (*map(_method_text, self.methods), *self.notes)
 
     def table(self) -> list[dict[str, str]]:
-        """A row a layer, as a person reads it; beside a prediction stands what was measured, where
+        """A row a layer, as text; a prediction beside the measurement, where
         it was.
         """
         rows = [self._readable(row) for row in self.rows] or [{"layer": "nothing was judged"}]
@@ -171,7 +171,7 @@ def _number(estimate: Estimate | None) -> str:
     )
 
 
-def _told(method: Method) -> str:
+def _method_text(method: Method) -> str:
     agreement = ", ".join(f"{name} {value:.2f}" for name, value in method.agreement.items())
     agrees = f" · ranks agree with the ablation: {agreement}" if agreement else ""
     return f"{method.name}: {method.seconds:.1f} s, {counted(method.samples, 'sample')}{agrees}"

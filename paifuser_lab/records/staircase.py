@@ -122,7 +122,7 @@ class StaircaseTable(Record):
         return next((row for row in self.wholes if row.likeness == likeness), None)
 
     def joined(self, newer: StaircaseTable) -> StaircaseTable:
-        """The table with newer rows in the place of their elders."""
+        """The table with newer rows replacing older ones."""
         rows = {
             (row.likeness, row.reads[-1], row.makes[-1]): row for row in (*self.rows, *newer.rows)
         }

@@ -1,4 +1,4 @@
-"""What a trace says: where the time went, by operator, layer and kernel, and what the device waited
+"""The summary of a trace: time by operator, layer and kernel, and what the device waited
 for.
 """
 

@@ -3,8 +3,8 @@ important each of its output channels is.
 
 * `lab.sensitivity(work)`: a row for each layer, a column for each format: the predicted rise of the
   loss from the loss's curvature; `methods=("quadratic", "ablation")` measures it as well, and says
-  how well the two orders agree; `resume=record, error=0.05` goes on from a record until the standard
-  error is small.
+  how well the two orders agree; `resume=record, error=0.05` continues a record until the
+  standard error is that small.
 * `lab.importance(work, method="taylor")`: a value for each output channel, with its standard error.
   The step `prune` cuts by the same values.
 

@@ -17,7 +17,7 @@ Change = Callable[[Tensor], Tensor]
 
 @contextmanager
 def twice_differentiable(model: nn.Module) -> Iterator[None]:
-    """The model runs alone, in eval mode and full precision, by operators that have a second derivative;
+    """The model runs alone, in eval mode and full precision, by operators with a second derivative;
     the state of random generators is restored.
 
     Fused attention has none, and the fast path of nn.TransformerEncoder passes its layers by.

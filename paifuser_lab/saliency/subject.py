@@ -1,6 +1,4 @@
-"""What estimators work on: the layers that can be rounded, the batches, and what rounding changes in
-a layer.
-"""
+"""What estimators work on: the layers that can be rounded, batches, and what rounding changes."""
 
 from __future__ import annotations
 

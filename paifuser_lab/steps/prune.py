@@ -5,19 +5,17 @@ zero.
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
 from torch import nn
 
 from ..errors import StepError
-from ..model.watch import describe
 from ..pruning.groups import Structure, couple, cut_again, cut_and_remember
+from ..pruning.groups.cut_notes import cut_notes, first_reason, weight_count, why_not_cut
 from ..pruning.groups.proof import Proven, Wanted, prove
-from ..pruning.groups.scores import Scores, UnitScores, default_importance, described, unit_scores
+from ..pruning.groups.scores import Scores, UnitScores, default_importance, unit_scores
 from ..pruning.groups.select import LEAST_KEPT, kept_units, least, shares_by_score
 from ..pruning.refit import Repair, refit_model, repairs_for, shrunk_layers
 from ..pruning.targets import (
@@ -29,8 +27,7 @@ from ..pruning.targets import (
     fewest_units,
     target_notes,
 )
-from ..quantization import QuantizedLayer
-from ..records import ChannelGroup, counted, readable_share
+from ..records import readable_share
 from ..saliency.channels import CHANNEL_ESTIMATORS
 from ..workload import running
 from .step import Draft, Step, matching
@@ -41,7 +38,6 @@ else:
     Importance = Literal[tuple(CHANNEL_ESTIMATORS)]
 Ratio = Annotated[float, Field(gt=0, lt=1)]
 Kept = Annotated[float, Field(gt=0, le=1)]
-MOST_NOTES = 12
 ROUND_TO = 8
 
 
@@ -61,11 +57,13 @@ class Prune(Step):
         default=None,
         min_length=1,
         max_length=1,
-        description="instead of a ratio, the share of the original's parameters, flops or latency that is to be left, such as latency: 0.5",
+        description="instead of a ratio, the share of the original's parameters, flops or latency "
+        "that is to be left, such as latency: 0.5",
     )
     importance: Importance | None = Field(
         default=None,
-        description="a method of lab.importance, whose values are cut by; taylor where there is a loss and train data, else magnitude",
+        description="the method of lab.importance by whose values channels are cut; taylor where "
+        "there is a loss and train data, else magnitude",
     )
     layers: dict[str, Ratio] = Field(
         default={}, description="pattern of dotted paths → another ratio; later patterns win"
@@ -73,7 +71,8 @@ class Prune(Step):
     protect: list[str] = Field(default=[], description="patterns of layers that keep every channel")
     limits: dict[str, Kept] = Field(
         default={},
-        description="pattern of dotted paths → the least share to keep of the original's channels; later patterns win",
+        description="pattern of dotted paths → the least share to keep of the original's channels; "
+        "later patterns win",
     )
     scope: Literal["uniform", "global"] = Field(
         default="uniform",
@@ -82,17 +81,20 @@ class Prune(Step):
     round_to: int | None = Field(
         default=None,
         ge=1,
-        description="widths are multiples of this where they can be, and a named layer keeps just its share; by itself 8, "
-        "a half of it or less where a target needs that, and for latency the widths that were measured",
+        description="widths are multiples of this where they can be, and a named layer keeps just "
+        "its share; by itself 8, a half of it or less where a target needs that, and for latency "
+        "the widths that were measured",
     )
     seed: int = Field(
         default=0,
         ge=0,
-        description="the order of the batches that importance is estimated on, and what is drawn at random; as in lab.importance",
+        description="of the batches that importance is estimated on, and of random scores; as in "
+        "lab.importance",
     )
     repair: list[Repair] | None = Field(
         default=None,
-        description="what makes up for the cut, least-squares or batch-norm; both where there is train data",
+        description="the refits after the cut, least-squares or batch-norm; both where there is "
+        "train data",
     )
 
     @model_validator(mode="after")
@@ -134,7 +136,7 @@ class Prune(Step):
 
     def apply(self, draft: Draft) -> None:
         """Find what goes together, choose, prove, cut."""
-        before = _weight_count(draft.module)
+        before = weight_count(draft.module)
         structure = couple(draft.module, draft.work.inputs)
         shares = self._shares(draft.module, structure)
         with running(draft.module):
@@ -142,15 +144,17 @@ class Prune(Step):
         wanted, proven, target = self._proven(draft, structure, shares, scores.groups)
         if not proven.accepted:
             raise StepError(
-                f"no channel of it can be removed; {_first_reason(structure, proven, list(shares))}."
+                f"no channel of it can be removed; {first_reason(structure, proven, list(shares))}."
             )
         removed = {unit for index in proven.accepted for unit in wanted[index]}
         repairs = repairs_for(self.repair, draft.work)
         original = copy.deepcopy(draft.module) if repairs else draft.module
         draft.remembered = cut_and_remember(draft.module, structure, removed, proven.left_alone)
-        after = _weight_count(draft.module)
+        after = weight_count(draft.module)
         importance = self.importance or default_importance(draft.work)
-        draft.notes += _notes(structure, wanted, proven, importance, before, after) + scores.notes
+        draft.notes += (
+            cut_notes(structure, wanted, proven, importance, before, after) + scores.notes
+        )
         if repairs:
             lost = shrunk_layers(original, draft.module, structure, removed)
             draft.notes += refit_model(draft.work, original, draft.module, lost, repairs)
@@ -180,7 +184,7 @@ class Prune(Step):
             picked = set(matching(names, pattern, what="prune"))
             chosen = [index for index in shares if picked & set(structure.groups[index].layers)]
             if not chosen:
-                raise StepError(_cannot(model, structure, sorted(picked), protected))
+                raise StepError(why_not_cut(model, structure, sorted(picked), protected))
             shares |= dict.fromkeys(chosen, 1 - ratio)
         return shares
 
@@ -285,67 +289,3 @@ class Prune(Step):
             if self.scope == "global"
             else dict.fromkeys(groups, 1 - ratio)
         )
-
-
-def _cannot(model: nn.Module, structure: Structure, picked: list[str], protected: set[str]) -> str:
-    """Why none of the chosen layers can lose a channel."""
-    layer = picked[0]
-    for group in structure.groups:
-        if found := set(group.layers) & set(picked):
-            layer, reason = (
-                sorted(found)[0],
-                group.pinned or ("it is protected" if found & protected else ""),
-            )
-            return f"{describe(model, layer)} cannot lose a channel: {reason or 'it goes with a protected one'}."
-    if isinstance(found_layer := model.get_submodule(layer), QuantizedLayer):
-        return f"{describe(model, layer)} cannot lose a channel: it is in {found_layer.format}; put 'prune' before what rounds it."
-    return f"{describe(model, layer)} cannot lose a channel: it makes none."
-
-
-def _first_reason(structure: Structure, proven: Proven, free: list[int]) -> str:
-    for index, reason in proven.refused.items():
-        return f"'{structure.groups[index].name}': {reason}"
-    if not structure.groups:
-        return (
-            "no layer of it has weights in floating point; put 'prune' before 'precision' and 'qat'"
-        )
-    group = structure.groups[free[0] if free else 0]
-    if free:
-        return f"'{group.name}' has {counted(group.width, 'unit')}, of which that share is none; ask for more"
-    return f"'{group.name}': {group.pinned or 'it is protected'}"
-
-
-def _notes(
-    structure: Structure,
-    wanted: Wanted,
-    proven: Proven,
-    importance: str,
-    before: int,
-    after: int,
-) -> list[str]:
-    """What was removed, by which scores, and what stays for what reason."""
-    groups = structure.groups
-    gone = sum(len(wanted[index]) * groups[index].unit for index in proven.accepted)
-    of = sum(group.channels for group in groups if group.pinned is None)
-    went = f"removed {gone} of {counted(of, 'channel')} that can go, in {counted(len(proven.accepted), 'group')}"
-    notes = [
-        f"{went}; {after:,} of {before:,} weights are left",
-        f"channels are chosen by {described(importance)}",
-    ]
-    reasons: dict[str, list[ChannelGroup]] = defaultdict(list)
-    for index, reason in proven.refused.items():
-        reasons[reason].append(groups[index])
-    for group in groups:
-        if group.pinned:
-            reasons[group.pinned].append(group)
-    stays = [f"{_named(ones)}: {reason}" for reason, ones in reasons.items()]
-    return notes + [f"stays whole: {one}" for one in stays[:MOST_NOTES]]
-
-
-def _named(groups: list[ChannelGroup]) -> str:
-    names = list(dict.fromkeys(group.name for group in groups))
-    return f"'{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _weight_count(model: nn.Module) -> int:
-    return sum(weight.numel() for weight in model.parameters() if torch.is_tensor(weight))

@@ -46,7 +46,8 @@ class Shorten(Step):
     )
     repair: list[Repair] | None = Field(
         default=None,
-        description="what makes up for it, least-squares or batch-norm; both where there is train data",
+        description="the refits after it, least-squares or batch-norm; both where there is train "
+        "data",
     )
 
     @model_validator(mode="after")

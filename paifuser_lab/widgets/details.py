@@ -113,7 +113,7 @@ def _is_taken(offered: dict[str, dict[str, Any]], recipe: Recipe) -> bool:
 
 
 def _facts(row: LayerProfile) -> list[dict[str, str]]:
-    told = {
+    facts = {
         "kind": f"{row.kind}({row.detail})" if row.detail else row.kind,
         "output": ", ".join("×".join(map(str, shape)) for shape in row.output_shapes),
         "number format": row.dtype,
@@ -124,4 +124,4 @@ def _facts(row: LayerProfile) -> list[dict[str, str]]:
         "held at most": readable_bytes(row.peak_bytes) if row.peak_bytes else "",
         "operators": ", ".join(one.name for one in row.operators[:6]),
     }
-    return [{"name": name, "value": value} for name, value in told.items() if value]
+    return [{"name": name, "value": value} for name, value in facts.items() if value]

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import blake2s
 from pathlib import Path
 
-from .._assets import asset
+from .._files import asset
 from ..errors import FileError
 from .section import Section, sections
 

@@ -73,7 +73,7 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
         return "".join(parts)
 
     def brief_twin(self) -> str:
-        """The twin that travels beside a living widget and delays its first sight: one picture, and
+        """The twin that travels beside a living widget and delays its display: one picture, and
         the table where it is short.
         """
         picture = ""
@@ -81,10 +81,10 @@ class Panel(anywidget.AnyWidget):  # type: ignore[misc]
             drawing = self.figure()
             picture = image(drawing.png(), "plain", str(drawing.get_label()))
         table = getattr(self.record, "_repr_html_", None)
-        told = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
+        shown_table = table() if table is not None else f"<pre>{html.escape(repr(self))}</pre>"
         return picture + (
-            told
-            if len(told) <= LONGEST_TABLE
+            shown_table
+            if len(shown_table) <= LONGEST_TABLE
             else f"<pre>{html.escape(repr(self))}; its table is its frame</pre>"
         )
 

@@ -181,7 +181,7 @@ class Workbench(Panel):
 
     def close(self, *, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         """End the worker and the widget; when Python itself ends, the globals that this needs are
-        gone, and nobody is told.
+        gone, and nobody is notified.
         """
         if is_ending():
             return
@@ -210,8 +210,8 @@ class Workbench(Panel):
 
     @traitlets.observe("requests")
     def _on_requests(self, change: Any) -> None:
-        """Serve what the page asked for, in order, each once; what goes wrong is told in place, and
-        the widget lives on.
+        """Serve what the page asked for, in order, each once; what goes wrong is shown in place,
+        and the widget lives on.
 
         An answer and that it was served go out as one message: between two, the page would show
         what it foresaw beside what came.

@@ -31,7 +31,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .._assets import PACKAGE
+from .._files import PACKAGE
 from ..errors import FileError, UnknownModelError, first_line
 
 SITES = {"site-packages", "dist-packages"}

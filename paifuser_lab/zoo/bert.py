@@ -10,7 +10,7 @@ from .parts import Parts, token_parts
 
 
 class Embeddings(nn.Module):
-    """What each token is, where it stands, and which of two texts it belongs to."""
+    """Embeddings of each token, of its position, and of which of two texts it belongs to."""
 
     def __init__(self, *, vocabulary: int, length: int, width: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Embeddings(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Every token looks at every other that is not padding."""
+    """Every token attends to every other that is not padding."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

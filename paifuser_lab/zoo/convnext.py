@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.gelu = nn.GELU()
         self.project = nn.Linear(4 * width, width)
         # The paper starts at 1e-6; at that size an untrained branch would be invisible to every
-        # tool that looks at it.
+        # tool that inspects it.
         self.layer_scale = nn.Parameter(torch.empty(width).uniform_(0.1, 0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

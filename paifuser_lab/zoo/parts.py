@@ -1,4 +1,4 @@
-"""What a workload is made of, and how a model gets its example inputs."""
+"""The parts of a workload of the zoo, and how a model gets its example inputs."""
 
 from __future__ import annotations
 

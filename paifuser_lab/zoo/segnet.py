@@ -32,7 +32,7 @@ class SeparableUnit(nn.Sequential):
 
 
 class PyramidPooling(nn.Module):
-    """Tell every place what its surroundings look like, from near to the whole image."""
+    """Give every position the context of its surroundings, from near to the whole image."""
 
     def __init__(self, width: int, grids: tuple[int, ...]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class PyramidPooling(nn.Module):
         self.merge = ConvUnit(width + share * len(grids), width, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Join each place with its surroundings."""
+        """Concatenate each position with its surroundings."""
         surroundings = [_resize(level(x), x) for level in self.levels]
         out: torch.Tensor = self.merge(torch.cat([x, *surroundings], dim=1))
         return out

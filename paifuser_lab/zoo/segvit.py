@@ -16,7 +16,7 @@ _OCTAVES = 4
 
 
 class Places(nn.Module):
-    """Where a token stands, as a share of the image: the same vectors serve images of every
+    """The position of a token, as a share of the image: the same vectors serve images of every
     size.
     """
 
@@ -25,7 +25,7 @@ class Places(nn.Module):
         self.project = nn.Linear(4 * _OCTAVES, width)
 
     def forward(self, tokens: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-        """Add its place to each token."""
+        """Add its position to each token."""
         down = _waves(rows, tokens)[:, None].expand(-1, columns, -1)
         right = _waves(columns, tokens)[None].expand(rows, -1, -1)
         places: torch.Tensor = self.project(torch.cat([down, right], dim=-1).flatten(0, 1))
@@ -59,7 +59,7 @@ class SegViT(nn.Module):
 
 
 def _waves(count: int, like: torch.Tensor) -> torch.Tensor:
-    """From the first place to the last in waves of falling length."""
+    """Positions as sine waves of falling length."""
     place = (torch.arange(count, device=like.device, dtype=torch.float32) + 0.5) / count
     angle = place[:, None] * math.pi * 2.0 ** torch.arange(_OCTAVES, device=like.device)
     return torch.cat([angle.sin(), angle.cos()], dim=-1).to(like.dtype)

@@ -62,7 +62,7 @@ class _Canvas:
     def paint(
         self, label: int, colour: Any, top: float, bottom: float, left: float, right: float
     ) -> None:
-        """Fill a rectangle of the image, and say what it is."""
+        """Fill a rectangle of the image, and label it with its class."""
         rows = slice(max(0, round(top)), max(0, round(bottom)))
         columns = slice(max(0, round(left)), max(0, round(right)))
         self.image[rows, columns] = colour

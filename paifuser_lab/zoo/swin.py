@@ -13,7 +13,7 @@ _MASKED = -100.0
 
 
 class WindowAttention(nn.Module):
-    """Every token looks at the others in its window; how far apart they are adds a learned bias."""
+    """Every token attends to the others in its window, with a learned bias for their distance."""
 
     def __init__(self, width: int, heads: int, window: int) -> None:
         super().__init__()

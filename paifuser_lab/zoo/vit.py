@@ -10,7 +10,7 @@ from .parts import Parts, image_parts
 
 
 class Attention(nn.Module):
-    """Every token looks at every other."""
+    """Every token attends to every other."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """An image as a sentence of patches; a class token reads it."""
+    """An image as a sequence of patches; a class token reads it."""
 
     def __init__(
         self, *, side: int, patch: int, width: int, depth: int, heads: int, classes: int

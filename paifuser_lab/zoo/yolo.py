@@ -70,7 +70,7 @@ class FastPyramid(nn.Module):
         self.merge = ConvUnit(width * 2, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Join each place with its surroundings."""
+        """Concatenate each position with its surroundings."""
         levels = [self.narrow(x)]
         for _ in range(3):
             levels.append(self.pool(levels[-1]))
@@ -98,7 +98,7 @@ class Backbone(nn.Module):
 
 
 class Neck(nn.Module):
-    """Meaning flows up to the fine scales, then place flows back down to the coarse ones."""
+    """Semantics flow up to the fine scales, then positions flow back down to the coarse ones."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Neck(nn.Module):
     def forward(
         self, fine: torch.Tensor, middle: torch.Tensor, coarse: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        """Let the three scales tell each other what they see."""
+        """Exchange features between the three scales."""
         middle = self.up_middle(torch.cat([self.upsample(coarse), middle], dim=1))
         fine = self.up_fine(torch.cat([self.upsample(middle), fine], dim=1))
         middle = self.down_middle(torch.cat([self.down_fine(fine), middle], dim=1))
@@ -137,7 +137,7 @@ class Head(nn.Module):
         self.steps: torch.Tensor
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Corners as a share of the image, and a probability for every class, at every place."""
+        """Corners as a share of the image, and a probability for every class, at every position."""
         height, width = x.shape[-2:]
         spread: torch.Tensor = self.boxes(x).flatten(2).transpose(1, 2).unflatten(-1, (4, -1))
         left_top, right_bottom = (spread.softmax(dim=-1) * self.steps).sum(dim=-1).chunk(2, dim=-1)

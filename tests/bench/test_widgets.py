@@ -47,20 +47,25 @@ def test_the_goals_stand_under_the_figures(tmp_path):
 def test_the_notebook_s_side_notes_what_it_made_and_what_was_selected(tmp_path):
     probe = Probe(20)
     with pytest.raises(MeasureError, match="not shown yet"):
-        probe.save(str(tmp_path / "told.json"))
+        probe.save(str(tmp_path / "stamps.json"))
     probe.display()
     probe.panel.selected = "0.1"
     probe.change(2)
-    probe.save(str(tmp_path / "told.json"))
-    told = json.loads((tmp_path / "told.json").read_text())
+    probe.save(str(tmp_path / "stamps.json"))
+    stamps = json.loads((tmp_path / "stamps.json").read_text())
     probe.panel.close()
-    assert told["rows"] == 21 and [layer for layer, _ in told["clicked"]] == ["0.1"]
-    assert [layer for layer, _ in told["changed"]] == ["0", "0.0"]
-    assert told["shown_at"] < told["clicked"][0][1] < told["changed"][0][1] < told["changed"][1][1]
+    assert stamps["rows"] == 21 and [layer for layer, _ in stamps["clicked"]] == ["0.1"]
+    assert [layer for layer, _ in stamps["changed"]] == ["0", "0.0"]
     assert (
-        told["data_bytes"] > 0
-        and told["code_bytes"] > told["data_bytes"]
-        and told["twin_bytes"] > 1000
+        stamps["shown_at"]
+        < stamps["clicked"][0][1]
+        < stamps["changed"][0][1]
+        < stamps["changed"][1][1]
+    )
+    assert (
+        stamps["data_bytes"] > 0
+        and stamps["code_bytes"] > stamps["data_bytes"]
+        and stamps["twin_bytes"] > 1000
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.bench.jupyterlab import (
     Lab,
     Page,

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.cli import program
 
 

@@ -243,7 +243,7 @@ def test_a_variant_whose_answer_is_not_finite_is_a_row_that_says_so(
     variant = lab.apply(work, Recipe(["fold"]))
     variant.module.head.bias.data.fill_(value)
     measured = lab.compare(work, f=variant, g=Recipe(["layout"]), rounds=3)
-    assert f"the answer holds {what}" in measured["f"].failure and measured["g"].failure is None
+    assert f"the output holds {what}" in measured["f"].failure and measured["g"].failure is None
     assert measured.rows[0].failure is None and measured.rows[0].relative_error == 0
 
 

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 import paifuser_lab as lab
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.errors import FileError, PaifuserError
 from paifuser_lab.model.weights import load_weights, weights_hash
 from paifuser_lab.pipeline import notebook as batch

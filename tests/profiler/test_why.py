@@ -451,7 +451,7 @@ def test_an_unknown_layer_names_those_near_it() -> None:
 def test_a_layer_inside_an_engine_cannot_be_seen() -> None:
     engine = profile(row("", "OnnxEngine", 5.0), workload="fast")
     with pytest.raises(
-        MeasureError, match="fast is run as a whole by OnnxEngine, in which 'conv' cannot be told"
+        MeasureError, match="run as a whole by OnnxEngine, in which 'conv' cannot be distinguished"
     ):
         explain(engine, "conv", against=profile(row("conv")))
 

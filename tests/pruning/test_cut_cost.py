@@ -1,4 +1,4 @@
-"""What fewer channels would cost, told before the cut: what Python and the page predict is what the
+"""The predicted cost of fewer channels: what Python and the page predict before a cut is what the
 cut model has.
 """
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.bench.prune_zoo import architectures
 from paifuser_lab.pruning.groups import channel_groups, couple, cut_cost
 from paifuser_lab.records import ChannelGroup, CutCost, CutLayer, CutWeights, Length, Member, Record
@@ -187,7 +187,8 @@ import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 const [folder, path] = process.argv.slice(2);
 const { unpackedCoupling } = await import(pathToFileURL(`${folder}/coupling/table.js`));
-const { unpackedCutCost, widthsAfter, foretold } = await import(pathToFileURL(`${folder}/importance/cut_cost.js`));
+const module = await import(pathToFileURL(`${folder}/importance/cut_cost.js`));
+const { unpackedCutCost, widthsAfter, foretold } = module;
 const revived = (key, value) => {
   if (typeof value !== "object" || value === null || !("base64" in value)) return value;
   const bytes = Uint8Array.from(Buffer.from(value.base64, "base64"));

@@ -249,7 +249,8 @@ def test_a_pattern_that_matches_nothing_names_the_nearest():
 def test_a_layer_that_cannot_lose_a_channel_says_why():
     with pytest.raises(
         StepError,
-        match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these channels",
+        match=r"layer 'head' \(Linear\) cannot lose a channel: the model's answer has these "
+        "channels",
     ):
         pruned(work_of(plain(), images(size=16)), layers={"head": 0.5})
 
@@ -326,7 +327,7 @@ class Asked(nn.Module):
 
 
 PADDING = torch.tensor([[False] * 4 + [True], [False] * 5])
-WAYS = {
+BACKENDS = {
     "plain": ({}, {}),
     "no weights": ({"need_weights": False}, {}),
     "batch first": ({}, {"batch_first": True}),
@@ -340,9 +341,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_torchs_attention_loses_heads_in_whatever_way_it_is_called(way):
-    call, options = WAYS[way]
+    call, options = BACKENDS[way]
     memory = torch.randn(2, 5, options.get("kdim", 16))
     x = torch.randn(2, 5, 16)
     given = (

@@ -397,7 +397,7 @@ class Broken(nn.Module):
 
 BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"methods": ("quadratc",)}, r"'quadratc' is no method; .*did you mean quadratic\?"),
-    ({}, {"formats": ("int9",)}, r"'int9' is no number format; .*did you mean int8"),
+    ({}, {"formats": ("int9",)}, r"'int9' is no format; .*did you mean int8"),
     ({}, {"formats": "int8"}, "are lists; write"),
     ({}, {"formats": ()}, "nothing to judge"),
     ({}, {"layers": "layer9.*"}, "pattern 'layer9.*' matches no layer"),

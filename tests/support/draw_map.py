@@ -46,7 +46,6 @@ ABOUT = {
     "workload": "model, data, metric",
     "model": "any torch model, read and edited",
     "records": "frozen results, no torch",
-    "_assets": "files of the package",
     "_files": "safe reading, writing",
     "arguments": "checked arguments",
     "zoo": "models, data",

@@ -197,9 +197,9 @@ def test_what_is_stopped_before_it_has_anything_leaves_the_session_alive(bench, 
     assert bench.wait(PATIENCE).variant.recipe == lab.Recipe(["fold"])
 
 
-def test_what_nobody_can_look_at_is_refused(bench):
+def test_a_query_that_is_not_there_is_refused(bench):
     with pytest.raises(
-        lab.PaifuserError, match="cannot look at 'moon'; it looks at sensitivity, importance"
+        lab.PaifuserError, match="has no query 'moon'; it has sensitivity, importance"
     ):
         bench.session.look_at("moon")
 

@@ -175,9 +175,9 @@ def test_a_choice_that_there_is_not_is_refused_and_nothing_changes(trait, value,
 def test_the_picture_of_fusions_says_why_places_stay_apart_and_what_is_slower():
     words = " ".join(text.get_text() for text in lab.figure(FOUND).axes[0].texts)
     assert "its answer is read twice" in words and "2.00 ×" in words and "0.67 × slower" in words
-    told = lab.figure(FOUND).hover.values()
-    assert sum("a + a.relu" in one for one in told) == 2 and not any(
-        "c + c.relu" in one for one in told
+    texts = lab.figure(FOUND).hover.values()
+    assert sum("a + a.relu" in one for one in texts) == 2 and not any(
+        "c + c.relu" in one for one in texts
     ), "two bars, or none"
 
 

@@ -163,12 +163,12 @@ def test_no_message_shows_an_answer_before_it_says_that_the_request_was_served(b
     monkeypatch.setattr(made, "_send", lambda message, buffers=None: sent.append(message["state"]))
     ask(made, {"do": "choose", "step": {"fold": {}}}, {"do": "undo"})
     made.wait(PATIENCE)
-    told = [
+    states = [
         (one["served"], [chip["label"] for chip in one["state"]["recipe"]])
         for one in sent
         if "served" in one
     ]
-    assert told == [(1, ["fold batch-norm"]), (2, [])]
+    assert states == [(1, ["fold batch-norm"]), (2, [])]
     before = sent[: next(place for place, one in enumerate(sent) if "served" in one)]
     assert not any(one.get("state", {}).get("recipe") for one in before)
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import paifuser_lab as lab
 from paifuser_lab import saliency
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.figures import heat_scale
 from paifuser_lab.figures import sensitivity as drawing
 from paifuser_lab.figures.style import DARK, LIGHT
@@ -88,7 +88,7 @@ def test_a_sensitivity_travels_as_columns_and_buffers():
     data = packed(FOUND)
     assert (
         data["layer"] == ["conv", "head"]
-        and data["title"] == "small: what each layer costs in fewer bits"
+        and data["title"] == "small: what each layer costs in lower precision"
     )
     assert floats(data["predicted"]["bf16"]["value"]) == pytest.approx([-1e-5, 2e-5])
     assert floats(data["predicted"]["int2-weights"]["error"]) == pytest.approx(
@@ -199,18 +199,20 @@ def test_widget_and_figure_have_one_ramp_and_its_numbers_can_be_read(theme, ramp
         .read_text(encoding="utf-8")
         .split('[data-jp-theme-light="false"]')[:2]
     )
-    told = dict(
+    colours = dict(
         re.findall(r"(--pf-(?:heat|series)-\w+): (#\w{6})", light if theme is LIGHT else dark)
     )
-    assert tuple(told[f"--pf-heat-{step}"] for step in range(9)) == ramp
-    assert tuple(told[f"--pf-series-{place}"] for place in range(6)) == series
+    assert tuple(colours[f"--pf-heat-{step}"] for step in range(9)) == ramp
+    assert tuple(colours[f"--pf-series-{place}"] for place in range(6)) == series
     rules = dict(
         re.findall(
             r"\.pf-heat-(\d) \{[^}]*color: var\((--pf-heat-\w+)\)",
             asset("widgets/shared/heat.css").read_text(),
         )
     )
-    assert all(contrast(told[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp))
+    assert all(
+        contrast(colours[rules[str(step)]], colour) >= 4.5 for step, colour in enumerate(ramp)
+    )
     lights = [luminance(colour) for colour in ramp]
     assert lights == sorted(lights, reverse=theme is LIGHT), (
         "a step further is always further from the paper"
@@ -360,13 +362,13 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
 
 
 def test_the_seconds_that_it_takes_are_counted(bench, engine):
-    told = threading.Event()
-    engine(lambda work, **options: FOUND if told.wait(PATIENCE) else None)
+    done = threading.Event()
+    engine(lambda work, **options: FOUND if done.wait(PATIENCE) else None)
     end = bench.session.observe(
-        lambda state: told.set() if state.status == "sensing" and state.done else None
+        lambda state: done.set() if state.status == "sensing" and state.done else None
     )
     bench.session.look_at("sensitivity", seconds=5)
-    assert bench.wait(PATIENCE).sensitivity is FOUND and told.is_set()
+    assert bench.wait(PATIENCE).sensitivity is FOUND and done.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import paifuser_lab as lab
-from paifuser_lab._assets import asset
+from paifuser_lab._files import asset
 from paifuser_lab.recipe import Recipe
 from paifuser_lab.session.queries import QUERIES
 from paifuser_lab.widgets.section import sections

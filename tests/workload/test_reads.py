@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.attention.sparsity import Keeping
+from paifuser_lab.attention.sparsity import Sparsity
 from paifuser_lab.attention.static_lists import lists_from_data
 from paifuser_lab.errors import DataError, MeasureError, StepError
 from paifuser_lab.planner.precision import costs
@@ -162,7 +162,7 @@ def test_the_refit_of_prune_reads_only_those(repair: str) -> None:
 
 def test_lists_of_attention_read_sixteen_examples() -> None:
     loader = Loader(examples=4)
-    lists_from_data(nn.Identity(), work_of(loader), ["x"], Keeping("local", 0.5))
+    lists_from_data(nn.Identity(), work_of(loader), ["x"], Sparsity("local", 0.5))
     assert loader.read == 0, "only kind block looks at data"
     assert samples_of(work_of(loader), 16).count == 16 and loader.read == 4
 

@@ -90,7 +90,7 @@ test("a point tells what was predicted and what was achieved, and says nothing o
   assert.deepEqual(
     pointFigures(table, allInt8).filter(([, name]) => name.includes("achieved")).length,
     2,
-    "a loss that nobody measured is not told",
+    "a loss that nobody measured is not shown",
   );
 });
 
@@ -117,7 +117,7 @@ test("what was predicted stands beside what was achieved, with the error of the 
   assert.equal(
     pointRows(table, allInt8)[2].achieved,
     "",
-    "a loss that nobody measured is not told",
+    "a loss that nobody measured is not shown",
   );
   assert.deepEqual([1, 1.0004, 0.9, 1.5, NaN, Infinity].map(errorText), [
     "0%",
@@ -171,7 +171,7 @@ test("the frontier is a line of steps over its own points", () => {
   assert.equal(steppedPath(dots.slice(0, 1)).includes("H"), false);
 });
 
-test("a limit is drawn where it is in sight: far from every point it is only told", () => {
+test("a limit is drawn where it can be seen: far from every point it is only described", () => {
   const limits = (/** @type {Record<string, number>} */ known) =>
     allocationFrame(700, { ...table, limits: known });
   const near = limits({ latency_ms: 3 });

@@ -2,7 +2,11 @@
 
 import { fresh, h, set } from "../shared/dom.js";
 
-/** By the name that Python knows: how it is called, the number that it begins with, and its unit as a share. @type {Record<string, { label: string, value: string, scale: number }>} */
+/**
+ * By the name that Python knows: how it is called, the number that it begins with, and its unit as
+ * a share.
+ * @type {Record<string, { label: string, value: string, scale: number }>}
+ */
 const BUDGETS = {
   loss: { label: "of loss given up", value: "0.01", scale: 1 },
   latency_ms: { label: "% of the latency as it is", value: "70", scale: 0.01 },

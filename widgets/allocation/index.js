@@ -1,4 +1,7 @@
-/** A number format for each layer: the frontier of what can be had, what its points really did, and which of them is the recipe. */
+/**
+ * A number format for each layer: the frontier of what can be had, what its points really did, and
+ * which of them is the recipe.
+ */
 
 import { BudgetForm } from "./budget_form.js";
 import { allocationDots, allocationFrame, cardSpot } from "./layout.js";
@@ -31,7 +34,10 @@ const IN_BENCH =
   "A click on a point makes its formats the recipe; what they really do is measured then.";
 const ALLOCATION_FOLLOWS = ["chosen", "state", "requests", "served"];
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function allocation(root, host, model) {
   return new AllocationView(root, host, model);
 }
@@ -48,7 +54,7 @@ class AllocationView {
     /** @type {import("./layout.js").AllocationFrame | null} */
     this.frame = null;
     this.pointed = NONE;
-    this.told = "";
+    this.described = "";
     this.drawn = "";
     /** @type {SVGElement[]} */
     this.marks = [];
@@ -103,7 +109,7 @@ class AllocationView {
   show(data) {
     this.table = unpackedAllocation(data);
     this.pointed = NONE;
-    this.told = "";
+    this.described = "";
     const { isKnown, title, reason, notes } = this.table;
     fresh(this.title, title || "A number format for each layer");
     fresh(this.reason, isKnown && reason);
@@ -194,7 +200,10 @@ class AllocationView {
     this.mark();
   }
 
-  /** Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is drawn anew. */
+  /**
+   * Rings, error bars and the card follow what is pointed at and what is chosen; nothing else is
+   * drawn anew.
+   */
   mark() {
     const { table, frame, dots } = this;
     if (!frame || !table.isKnown) return;
@@ -224,8 +233,8 @@ class AllocationView {
   tell(point) {
     this.prediction.show(pointRows(this.table, point), this.waiting);
     const key = `${point.index} ${this.isInBench}`;
-    if (this.told === key) return;
-    this.told = key;
+    if (this.described === key) return;
+    this.described = key;
     const chips = Object.entries(point.counts).map(([format, count]) =>
       h("li", { class: "pf-recipe-chip" }, format, h("small", {}, layerCount(count))),
     );

@@ -1,19 +1,27 @@
-/** A frontier as geometry: time or bytes across, losses up by equal ratios, and a band for those of zero or less. No page in here. */
+/**
+ * A frontier as geometry: time or bytes across, losses up by equal ratios, and a band for those of
+ * zero or less. No page in here.
+ */
 
 import { amountText, baselineAmount } from "./table.js";
 import { heatScale, heatText } from "../shared/heat_scale.js";
 import { textWidth } from "../shared/lettering.js";
-import { clamped, leaderOf, Room } from "../shared/label_space.js";
+import { clamped, leaderOf, LabelSpace } from "../shared/label_space.js";
 import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js";
 
 /**
  * @typedef {import("./table.js").AllocationTable} AllocationTable
  * @typedef {{ x: number, text: string, start: number, width: number }} LineName
- * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom: number, floor: number, floorY: number,
- *   bandText: string, x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[], ticksY: number[],
+ * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom:
+ * number, floor: number, floorY: number,
+ *   bandText: string, x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale,
+ *   ticksX: number[], ticksY: number[],
  *   baselineX: number, limitX: number | null, limitY: number | null }} AllocationFrame
- * @typedef {{ index: number, x: number, y: number, radius: number, isUniform: boolean, isAchieved: boolean }} AllocationDot
- * @typedef {{ text: string, box: import("../shared/label_space.js").Box, leader: [import("../shared/label_space.js").Spot, import("../shared/label_space.js").Spot] | null }} UniformName
+ * @typedef {{ index: number, x: number, y: number, radius: number, isUniform: boolean, isAchieved:
+ * boolean }} AllocationDot
+ * @typedef {{ text: string, box: import("../shared/label_space.js").Box, leader:
+ * [import("../shared/label_space.js").Spot, import("../shared/label_space.js").Spot] | null }}
+ * UniformName
  */
 
 const ALLOCATION_MARGIN = { left: 56, right: 16, top: 24, bottom: 38 };
@@ -69,7 +77,10 @@ export function allocationFrame(width, table) {
   };
 }
 
-/** The predicted dots in the order of the points, then where they came to lie. @param {AllocationTable} table @param {AllocationFrame} frame @returns {AllocationDot[]} */
+/**
+ * The predicted dots in the order of the points, then where they came to lie.
+ * @param {AllocationTable} table @param {AllocationFrame} frame @returns {AllocationDot[]}
+ */
 export function allocationDots(table, frame) {
   const predicted = table.points.map(({ index, isUniform, x, loss }) => ({
     index,
@@ -106,7 +117,8 @@ export function steppedPath(dots) {
 }
 
 /**
- * Where a point's card is pinned: beside both its marks, and raised, since the frontier goes on below and to the right.
+ * Where a point's card is pinned: beside both its marks, and raised, since the frontier goes on
+ * below and to the right.
  * @param {AllocationDot[]} dots @param {number} index @param {number} width of the drawing
  */
 export function cardSpot(dots, index, width) {
@@ -115,7 +127,10 @@ export function cardSpot(dots, index, width) {
   return { x: right + CARD <= width ? right : Math.min(...own), y: dots[index].y - RAISED };
 }
 
-/** The names over the drawing's upright lines, apart from each other. @param {AllocationTable} table @param {AllocationFrame} frame @returns {LineName[]} */
+/**
+ * The names over the drawing's upright lines, apart from each other.
+ * @param {AllocationTable} table @param {AllocationFrame} frame @returns {LineName[]}
+ */
 export function lineNames(table, frame) {
   const known = [
     { x: frame.baselineX, text: `as it is ${amountText(table, baselineAmount(table))}` },
@@ -136,7 +151,11 @@ export function lineNames(table, frame) {
   return names;
 }
 
-/** The names of the uniform choices, each beside its mark. @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots @returns {UniformName[]} */
+/**
+ * The names of the uniform choices, each beside its mark.
+ * @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots
+ * @returns {UniformName[]}
+ */
 export function uniformNames(table, frame, dots) {
   const inside = {
     x: frame.left + 2,
@@ -151,7 +170,7 @@ export function uniformNames(table, frame, dots) {
     ...upright.flatMap((x) => uprightSpots(x, frame)),
     ...levelSpots(frame),
   ];
-  const room = new Room(inside, lossLimitBox(table, frame), spots, dots);
+  const room = new LabelSpace(inside, lossLimitBox(table, frame), spots, dots);
   return dots
     .filter((dot) => dot.isUniform && !dot.isAchieved)
     .flatMap((dot) => {
@@ -166,7 +185,10 @@ export function lossLimitText(table) {
   return `at most ${heatText(table.limits.loss)}`;
 }
 
-/** What the name of the limit on the loss covers, above its line at the right. @param {AllocationTable} table @param {AllocationFrame} frame */
+/**
+ * What the name of the limit on the loss covers, above its line at the right.
+ * @param {AllocationTable} table @param {AllocationFrame} frame
+ */
 function lossLimitBox(table, frame) {
   if (frame.limitY === null) return [];
   const width = textWidth(lossLimitText(table), NAME_SIZE);
@@ -181,7 +203,11 @@ function lossesOf(table) {
   return known.filter((loss) => Number.isFinite(loss));
 }
 
-/** From the least to the most along the axis, with room for marks; a limit counts where it is not far off. @param {AllocationTable} table @returns {[number, number]} */
+/**
+ * From the least to the most along the axis, with room for marks; a limit counts where it is not
+ * far off.
+ * @param {AllocationTable} table @returns {[number, number]}
+ */
 function reachAcross(table) {
   const known = table.points
     .flatMap((point) => [point.x, point.achieved?.x ?? NaN])

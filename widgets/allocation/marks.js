@@ -59,7 +59,10 @@ export function allocationGrid(table, frame) {
   return s("g", { "aria-hidden": "true" }, ...band, ...across, ...up, ...names);
 }
 
-/** What is beyond the budget, and where the model as it is stands. @param {AllocationTable} table @param {AllocationFrame} frame @returns {SVGElement} */
+/**
+ * What is beyond the budget, and where the model as it is stands.
+ * @param {AllocationTable} table @param {AllocationFrame} frame @returns {SVGElement}
+ */
 export function budgetMarks(table, frame) {
   const { left, right, top, bottom, y, baselineX, limitX, limitY } = frame;
   const names = lineNames(table, frame).map((name) =>
@@ -97,7 +100,10 @@ export function budgetMarks(table, frame) {
   );
 }
 
-/** The frontier's line, and thin ones to where its points came to lie. @param {AllocationDot[]} dots @returns {SVGElement} */
+/**
+ * The frontier's line, and thin ones to where its points came to lie.
+ * @param {AllocationDot[]} dots @returns {SVGElement}
+ */
 export function frontierLines(dots) {
   const links = dots
     .filter((dot) => dot.isAchieved)
@@ -110,23 +116,29 @@ export function frontierLines(dots) {
   );
 }
 
-/** @param {AllocationDot} dot @param {string} id @param {string} told @returns {SVGElement} */
-export function allocationMark(dot, id, told) {
+/** @param {AllocationDot} dot @param {string} id @param {string} label @returns {SVGElement} */
+export function allocationMark(dot, id, label) {
   return s("path", {
     d: allocationShape(dot),
     class: allocationLook(dot),
     role: "option",
     id,
-    "aria-label": told,
+    "aria-label": label,
   });
 }
 
-/** Where a point came to lie: part of it, and no option of its own. @param {AllocationDot} dot @returns {SVGElement} */
+/**
+ * Where a point came to lie: part of it, and no option of its own.
+ * @param {AllocationDot} dot @returns {SVGElement}
+ */
 export function achievedMark(dot) {
   return s("path", { d: allocationShape(dot), class: allocationLook(dot), "aria-hidden": "true" });
 }
 
-/** @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots @returns {SVGElement} */
+/**
+ * @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots
+ * @returns {SVGElement}
+ */
 export function uniformLabels(table, frame, dots) {
   const labels = uniformNames(table, frame, dots).flatMap(({ text, box, leader }) => [
     leader &&
@@ -149,7 +161,8 @@ export function chosenRing(dot) {
 
 /**
  * How sure a point's losses are, and which mark is where it came to lie.
- * @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots all of them @param {AllocationDot} dot a predicted one
+ * @param {AllocationTable} table @param {AllocationFrame} frame @param {AllocationDot[]} dots all
+ * of them @param {AllocationDot} dot a predicted one
  */
 export function pointedMarks(table, frame, dots, dot) {
   const point = table.points[dot.index];
@@ -212,7 +225,10 @@ function achievedLink(from, to, look = "pf-achieved-link") {
   return s("line", { x1: from.x, y1: from.y, x2: to.x, y2: to.y, class: look });
 }
 
-/** @param {AllocationDot} dot @param {number} loss @param {number} error @param {AllocationFrame} frame */
+/**
+ * @param {AllocationDot} dot @param {number} loss @param {number} error @param {AllocationFrame}
+ * frame
+ */
 function lossReach(dot, loss, error, frame) {
   const reach = reachOf(loss, error, frame.y, frame.bottom, frame.top);
   return (

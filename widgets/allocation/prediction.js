@@ -1,4 +1,7 @@
-/** A point of a frontier as rows: what was predicted, what it really did, and how far the two are apart. No page in here. */
+/**
+ * A point of a frontier as rows: what was predicted, what it really did, and how far the two are
+ * apart. No page in here.
+ */
 
 import { lostQuantity } from "./table.js";
 import { readableBytes, threeFigures } from "../shared/format.js";
@@ -8,7 +11,11 @@ import { errorText } from "../shared/prediction_table.js";
 /** @typedef {import("./table.js").AllocationTable} AllocationTable */
 /** @typedef {import("./table.js").AllocatedPoint} AllocatedPoint */
 
-/** Times as the model as it is took them in the plan: a machine that is slower today is so for both. @param {AllocationTable} table @param {AllocatedPoint} point @returns {import("../shared/prediction_table.js").PredictionRow[]} */
+/**
+ * Times as the model as it is took them in the plan: a machine that is slower today is so for both.
+ * @param {AllocationTable} table @param {AllocatedPoint} point @returns
+ * {import("../shared/prediction_table.js").PredictionRow[]}
+ */
 export function pointRows(table, point) {
   const did = point.achieved;
   const [speed, reached] = [
@@ -55,12 +62,15 @@ export function pointRows(table, point) {
   ];
 }
 
-/** An error of nothing is not told. @param {{ loss: number, lossError: number }} one */
+/** An error of nothing is not shown. @param {{ loss: number, lossError: number }} one */
 function lossText({ loss, lossError }) {
   return estimateText(loss, lossError > 0 ? lossError : NaN);
 }
 
-/** What was achieved less what was predicted; how uncertain both are stands beside them. @param {AllocatedPoint} point @param {{ loss: number }} did */
+/**
+ * What was achieved less what was predicted; how uncertain both are stands beside them.
+ * @param {AllocatedPoint} point @param {{ loss: number }} did
+ */
 function gapText(point, did) {
   const gap = did.loss - point.loss;
   return gap > 0 ? `+${heatText(gap)}` : heatText(gap);

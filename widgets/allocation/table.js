@@ -1,4 +1,7 @@
-/** A packed allocation as points, and what is said of one. What `packed_allocation` of `wire.py` packed. No page in here. */
+/**
+ * A packed allocation as points, and what is said of one. What `packed_allocation` of `wire.py`
+ * packed. No page in here.
+ */
 
 import { readableBytes, threeFigures } from "../shared/format.js";
 import { estimateText } from "../shared/heat_scale.js";
@@ -6,14 +9,22 @@ import { float32s } from "../shared/unpack.js";
 
 /**
  * NaN is what is not known.
- * @typedef {{ x: number, latencyMs: number, baselineMs: number, sizeBytes: number, loss: number, lossError: number, metric: number }} AchievedPoint
- * @typedef {{ index: number, name: string, around: string, counts: Record<string, number>, isUniform: boolean, isPlanned: boolean,
- *   x: number, latencyMs: number, sizeBytes: number, loss: number, lossError: number, achieved: AchievedPoint | null }} AllocatedPoint
- * @typedef {{ isKnown: boolean, title: string, reason: string, notes: string[], unit: string, axis: string,
- *   limits: Record<string, number>, baselineMs: number, baselineBytes: number, points: AllocatedPoint[] }} AllocationTable
+ * @typedef {{ x: number, latencyMs: number, baselineMs: number, sizeBytes: number, loss: number,
+ * lossError: number, metric: number }} AchievedPoint
+ * @typedef {{ index: number, name: string, around: string, counts: Record<string, number>,
+ * isUniform: boolean, isPlanned: boolean,
+ *   x: number, latencyMs: number, sizeBytes: number, loss: number, lossError: number, achieved:
+ *   AchievedPoint | null }} AllocatedPoint
+ * @typedef {{ isKnown: boolean, title: string, reason: string, notes: string[], unit: string, axis:
+ * string,
+ *   limits: Record<string, number>, baselineMs: number, baselineBytes: number, points:
+ *   AllocatedPoint[] }} AllocationTable
  */
 
-/** What the trait `data` holds; `{}` is an allocation that is not yet there. @param {any} data @returns {AllocationTable} */
+/**
+ * What the trait `data` holds; `{}` is an allocation that is not yet there.
+ * @param {any} data @returns {AllocationTable}
+ */
 export function unpackedAllocation(data) {
   const columns = Object.entries(data?.numbers ?? {}).map(([name, view]) => [
     name,
@@ -52,7 +63,10 @@ export function lostQuantity(table) {
   return table.unit === "loss" ? "rise of the loss" : "error of the output";
 }
 
-/** An amount along the axis: "2.9 ms", "3.2 MB". @param {AllocationTable} table @param {number} value */
+/**
+ * An amount along the axis: "2.9 ms", "3.2 MB".
+ * @param {AllocationTable} table @param {number} value
+ */
 export function amountText(table, value) {
   return table.axis === "latency_ms" ? `${threeFigures(value)} ms` : readableBytes(value);
 }
@@ -75,7 +89,10 @@ export function layerCount(count) {
   return `${count} ${count === 1 ? "layer" : "layers"}`;
 }
 
-/** The figures of a point, each with its name. @param {AllocationTable} table @param {AllocatedPoint} point @returns {[string, string][]} */
+/**
+ * The figures of a point, each with its name.
+ * @param {AllocationTable} table @param {AllocatedPoint} point @returns {[string, string][]}
+ */
 export function pointFigures(table, point) {
   const did = point.achieved;
   /** @type {([string, string] | null | false)[]} */
@@ -105,7 +122,7 @@ function speedText(ratio) {
   return `${ratio.toFixed(2)} ×`;
 }
 
-/** An error of nothing is not told. @param {{ lossError: number }} one */
+/** An error of nothing is not shown. @param {{ lossError: number }} one */
 function errorOf(one) {
   return one.lossError > 0 ? one.lossError : NaN;
 }

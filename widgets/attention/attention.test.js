@@ -63,7 +63,7 @@ test("packed costs are unpacked; what nobody looked at has no stops", () => {
   assert.ok((table.scale?.floor ?? 0) > 1e-3, "what is next to nothing takes no room on the scale");
 });
 
-test("a share is told in per cent, and what is slower is called slower", () => {
+test("a share is given in per cent, and what is slower is called slower", () => {
   assert.deepEqual([1, 0.5, 0.125].map(keepText), ["100 %", "50 %", "12.5 %"]);
   assert.deepEqual(
     [0.8, 1, 1.25, NaN].map((one) => paceOf(one).word),
@@ -72,7 +72,7 @@ test("a share is told in per cent, and what is slower is called slower", () => {
   assert.deepEqual([paceOf(0.8).isBad, paceOf(1.25).isGood, paceOf(1).isGood], [true, true, false]);
 });
 
-test("a stop tells error, speed and metric; what was not measured is not told", () => {
+test("a stop tells error, speed and metric; what was not measured is not shown", () => {
   assert.deepEqual(
     stopFigures(table, table.stops[2]).map(({ value }) => value),
     ["0.2", "1.25 ×", "0.9000"],
@@ -122,7 +122,7 @@ test("the stops stand equally far apart, the most kept to the right, and less er
 });
 
 test("the recipe's choice is that of the kind that is shown, with what was asked for since", () => {
-  const told = {
+  const sent = {
     state: {
       attending: {
         topk: { keep: 0.5, layers: ["c.attention"] },
@@ -130,7 +130,7 @@ test("the recipe's choice is that of the kind that is shown, with what was asked
       },
     },
   };
-  assert.deepEqual(keptByRecipe(modelOf(told), table), { index: 1, layers: ["c.attention"] });
+  assert.deepEqual(keptByRecipe(modelOf(sent), table), { index: 1, layers: ["c.attention"] });
   assert.equal(keptByRecipe(modelOf({ state: { attending: {} } }), table), null);
   assert.equal(
     keptByRecipe(modelOf({ state: { attending: { topk: { keep: 0.3 } } } }), table),
@@ -141,7 +141,7 @@ test("the recipe's choice is that of the kind that is shown, with what was asked
     { id: 1, do: "attention", kind: "topk", keep: 0.125, layers: ["a.attention"] },
     { id: 2, do: "attention", kind: "block", keep: 1, layers: [] },
   ];
-  assert.deepEqual(keptByRecipe(modelOf({ ...told, requests }), table), {
+  assert.deepEqual(keptByRecipe(modelOf({ ...sent, requests }), table), {
     index: 2,
     layers: ["a.attention"],
   });

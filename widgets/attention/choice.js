@@ -1,22 +1,34 @@
-/** Which share is kept in which layers: what Python told, and on top what was asked for since. No page in here. */
+/**
+ * Which share is kept in which layers: what Python sent, and on top what was asked for since. No
+ * page in here.
+ */
 
 import { unserved } from "../shared/host.js";
 
 /** @typedef {import("./table.js").AttentionTable} AttentionTable */
-/** @typedef {{ index: number, layers: string[] }} AttentionChoice a stop, and the layers that take part */
+/**
+ * @typedef {{ index: number, layers: string[] }} AttentionChoice a stop, and the layers that take
+ * part
+ */
 
-/** What the recipe keeps, or is about to, of the kind that is shown; null where it keeps all. @param {any} model @param {AttentionTable} table @returns {AttentionChoice | null} */
+/**
+ * What the recipe keeps, or is about to, of the kind that is shown; null where it keeps all.
+ * @param {any} model @param {AttentionTable} table @returns {AttentionChoice | null}
+ */
 export function keptByRecipe(model, table) {
   const asked = /** @type {any[]} */ (unserved(model))
     .filter((one) => one.do === "attention" && one.kind === table.kind)
     .at(-1);
-  const told = asked ?? model.get("state")?.attending?.[table.kind];
-  if (!told) return null;
-  const index = stopOf(table, told.keep);
-  return index < 0 ? null : { index, layers: told.layers?.length ? told.layers : table.able };
+  const known = asked ?? model.get("state")?.attending?.[table.kind];
+  if (!known) return null;
+  const index = stopOf(table, known.keep);
+  return index < 0 ? null : { index, layers: known.layers?.length ? known.layers : table.able };
 }
 
-/** What a panel alone was told. @param {any} model @param {AttentionTable} table @returns {AttentionChoice} */
+/**
+ * What a panel alone was sent.
+ * @param {any} model @param {AttentionTable} table @returns {AttentionChoice}
+ */
 export function keptAlone(model, table) {
   return {
     index: Math.max(0, stopOf(table, model.get("keep"))),
@@ -24,7 +36,10 @@ export function keptAlone(model, table) {
   };
 }
 
-/** How many of the layers that were asked for attend to a part, where not all do. @param {string[] | undefined} taking @param {string[]} asked */
+/**
+ * How many of the layers that were asked for attend to a part, where not all do.
+ * @param {string[] | undefined} taking @param {string[]} asked
+ */
 export function takingWords(taking, asked) {
   const count = asked.filter((layer) => taking?.includes(layer)).length;
   if (!taking || count === asked.length) return "";

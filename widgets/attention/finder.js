@@ -11,7 +11,10 @@ const ATTENTION_KINDS = {
 };
 
 export class AttentionFinder {
-  /** @param {(kind: string) => void} onAsk @param {() => void} onKind another one was chosen, and not yet asked for */
+  /**
+   * @param {(kind: string) => void} onAsk @param {() => void} onKind another one was chosen, and
+   * not yet asked for
+   */
   constructor(onAsk, onKind) {
     this.isBusy = false;
     const options = Object.entries(ATTENTION_KINDS).map(([name, words]) =>

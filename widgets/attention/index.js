@@ -1,4 +1,7 @@
-/** What attention to a part of the keys costs and brings: a slider over the shares, and which layers take part. */
+/**
+ * What attention to a part of the keys costs and brings: a slider over the shares, and which layers
+ * take part.
+ */
 
 import { isSameAttention, keptAlone, keptByRecipe, takingWords } from "./choice.js";
 import { AttentionFinder } from "./finder.js";
@@ -13,7 +16,10 @@ import { showPress } from "../shared/press.js";
 
 /** @typedef {import("./choice.js").AttentionChoice} AttentionChoice */
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function attention(root, host, model) {
   return new AttentionView(root, host, model);
 }
@@ -32,7 +38,7 @@ class AttentionView {
     /** @type {AttentionChoice} */
     this.choice = { index: 0, layers: [] };
     /** @type {AttentionChoice | null} */
-    this.told = null;
+    this.known = null;
     this.frame = /** @type {import("./layout.js").AttentionFrame | null} */ (null);
     this.drawn = "";
     this.title = h("h2", {});
@@ -126,7 +132,7 @@ class AttentionView {
     set(this.slider, { max: Math.max(0, stops.length - 1) });
     this.slider.disabled = stops.length < 2;
     this.layers.show(this.table);
-    this.told = null;
+    this.known = null;
     this.choice = {
       index: Math.min(this.choice.index, Math.max(0, stops.length - 1)),
       layers: this.table.able,
@@ -163,7 +169,10 @@ class AttentionView {
     return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
   }
 
-  /** The layers that attend to a part now, by what Python did; undefined where it has not yet. @returns {string[] | undefined} */
+  /**
+   * The layers that attend to a part now, by what Python did; undefined where it has not yet.
+   * @returns {string[] | undefined}
+   */
   get taking() {
     return this.model.get("state")?.taking_part?.[this.table.kind];
   }
@@ -177,15 +186,18 @@ class AttentionView {
     return this.table.stops.length - 1 - Number(this.slider.value);
   }
 
-  /** What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is under the hand stays otherwise. */
+  /**
+   * What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is
+   * under the hand stays otherwise.
+   */
   follow() {
     const { isBeingFound, isInBench, table } = this;
-    const told = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
-    if (told && !isSameAttention(told, this.told)) this.choice = told;
-    this.told = told;
+    const known = isInBench ? keptByRecipe(this.model, table) : keptAlone(this.model, table);
+    if (known && !isSameAttention(known, this.known)) this.choice = known;
+    this.known = known;
     const key = JSON.stringify([
       this.choice,
-      told,
+      known,
       this.isAsked,
       isBeingFound,
       isInBench,
@@ -264,7 +276,7 @@ class AttentionView {
   /** @param {import("./table.js").AttentionStop} stop */
   showTake(stop) {
     const { choice, table } = this;
-    const isTaken = this.isInBench && isSameAttention(this.told, choice);
+    const isTaken = this.isInBench && isSameAttention(this.known, choice);
     const isPart = choice.layers.length < table.able.length;
     const where = isPart ? ` in ${choice.layers.length} of ${table.able.length} layers` : "";
     this.take.hidden = !this.isInBench;

@@ -1,4 +1,7 @@
-/** The layers that attend: a tick for each that takes part, and its error at the chosen stop. It knows neither Python nor the workbench. */
+/**
+ * The layers that attend: a tick for each that takes part, and its error at the chosen stop. It
+ * knows neither Python nor the workbench.
+ */
 
 import { indexAfterKey } from "../shared/chart.js";
 import { fresh, h, set } from "../shared/dom.js";
@@ -7,7 +10,10 @@ import { heatLook, heatShare, heatText } from "../shared/heat_scale.js";
 import { partedPath } from "../shared/tree.js";
 
 /** @typedef {import("./table.js").AttentionTable} AttentionTable */
-/** @typedef {{ element: HTMLElement, tick: HTMLInputElement, bar: HTMLElement, value: HTMLElement }} AttentionRow */
+/**
+ * @typedef {{ element: HTMLElement, tick: HTMLInputElement, bar: HTMLElement, value: HTMLElement }}
+ * AttentionRow
+ */
 
 const LEAST_BAR = 0.03;
 
@@ -147,7 +153,7 @@ function attentionRow(one) {
       ? ""
       : `its attention takes ${readablePercent(one.share)} of the model's time`,
   ];
-  const told = one.reason
+  const figures = one.reason
     ? [h("em", {}, one.reason)]
     : [h("span", { class: "pf-attending-bar", "aria-hidden": "true" }, bar), value];
   const element = h(
@@ -156,7 +162,7 @@ function attentionRow(one) {
     tick,
     name,
     h("small", {}, one.size),
-    ...told,
+    ...figures,
   );
   return { element, tick, bar, value };
 }

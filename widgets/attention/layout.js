@@ -1,4 +1,7 @@
-/** Error and speed over the share that is kept, as geometry: the stops stand equally far apart, the most kept to the right. No page in here. */
+/**
+ * Error and speed over the share that is kept, as geometry: the stops stand equally far apart, the
+ * most kept to the right. No page in here.
+ */
 
 import { WIDEST_ERRORS } from "./table.js";
 import { clamped } from "../shared/label_space.js";
@@ -6,14 +9,19 @@ import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js
 
 /**
  * @typedef {{ index: number, x: number, y: number }} StopSpot
- * @typedef {{ name: string, top: number, bottom: number, y: import("../shared/scale.js").Scale, ticks: number[], spots: StopSpot[], one: number | null }} StopPanel
+ * @typedef {{ name: string, top: number, bottom: number, y: import("../shared/scale.js").Scale,
+ * ticks: number[], spots: StopSpot[], one: number | null }} StopPanel
  *   `one`: the height of what is as fast as before
- * @typedef {{ left: number, right: number, height: number, xs: number[], panels: StopPanel[] }} AttentionFrame `xs`: where each stop stands
+ * @typedef {{ left: number, right: number, height: number, xs: number[], panels: StopPanel[] }}
+ * AttentionFrame `xs`: where each stop stands
  */
 
 const MARGIN_OF_STOPS = { left: 52, right: 20, top: 22, gap: 30, bottom: 20 };
 
-/** @param {number} width @param {import("./table.js").AttentionStop[]} stops @returns {AttentionFrame} */
+/**
+ * @param {number} width @param {import("./table.js").AttentionStop[]} stops @returns
+ * {AttentionFrame}
+ */
 export function attentionFrame(width, stops) {
   const [left, right] = [
     MARGIN_OF_STOPS.left,
@@ -54,7 +62,10 @@ export function nearestStop(frame, x) {
   );
 }
 
-/** @param {import("./table.js").AttentionStop[]} stops @param {number[]} xs @param {number} top @param {number} bottom @returns {StopPanel} */
+/**
+ * @param {import("./table.js").AttentionStop[]} stops @param {number[]} xs @param {number} top
+ * @param {number} bottom @returns {StopPanel}
+ */
 function errorPanel(stops, xs, top, bottom) {
   const known = stops.map((stop) => stop.error).filter((error) => error > 0 && error < Infinity);
   const most = Math.max(...known);
@@ -78,7 +89,10 @@ function errorPanel(stops, xs, top, bottom) {
   };
 }
 
-/** @param {import("./table.js").AttentionStop[]} stops @param {number[]} xs @param {number} top @param {number} bottom @returns {StopPanel} */
+/**
+ * @param {import("./table.js").AttentionStop[]} stops @param {number[]} xs @param {number} top
+ * @param {number} bottom @returns {StopPanel}
+ */
 function speedPanel(stops, xs, top, bottom) {
   const timed = stops.filter((stop) => Number.isFinite(stop.speedup));
   const speeds = timed.map((stop) => stop.speedup);

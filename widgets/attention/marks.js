@@ -8,7 +8,10 @@ import { tickText } from "../shared/scale.js";
 /** @typedef {import("./layout.js").AttentionFrame} AttentionFrame */
 /** @typedef {import("./layout.js").StopPanel} StopPanel */
 
-/** @param {AttentionFrame} frame @param {import("./table.js").AttentionStop[]} stops @returns {SVGElement} */
+/**
+ * @param {AttentionFrame} frame @param {import("./table.js").AttentionStop[]} stops @returns
+ * {SVGElement}
+ */
 export function attentionChart(frame, stops) {
   const last = frame.panels[frame.panels.length - 1];
   const every = Math.max(1, Math.ceil((stops.length * 40) / Math.max(1, frame.right - frame.left)));
@@ -28,7 +31,10 @@ export function attentionChart(frame, stops) {
   );
 }
 
-/** The chosen stop on every panel. @param {AttentionFrame} frame @param {number} index @returns {SVGElement[]} */
+/**
+ * The chosen stop on every panel.
+ * @param {AttentionFrame} frame @param {number} index @returns {SVGElement[]}
+ */
 export function stopMarks(frame, index) {
   const x = frame.xs[index];
   const last = frame.panels[frame.panels.length - 1];
@@ -81,7 +87,10 @@ function stopPanel(panel, frame) {
   );
 }
 
-/** What is below 1 × is slower than before, and looks so. @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement[]} */
+/**
+ * What is below 1 × is slower than before, and is drawn so.
+ * @param {StopPanel} panel @param {AttentionFrame} frame @returns {SVGElement[]}
+ */
 function slowBand(panel, frame) {
   if (panel.one === null) return [];
   const height = Math.max(0, panel.bottom - panel.one);

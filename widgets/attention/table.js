@@ -1,4 +1,7 @@
-/** What attention to a part of the keys costs, as columns: stops from the most kept to the least, and layers. No page in here. */
+/**
+ * What attention to a part of the keys costs, as columns: stops from the most kept to the least,
+ * and layers. No page in here.
+ */
 
 import { readableMs, threeFigures } from "../shared/format.js";
 import { heatScale, heatText } from "../shared/heat_scale.js";
@@ -7,13 +10,20 @@ import { float32s, float64s, int32s } from "../shared/unpack.js";
 export const WIDEST_ERRORS = 1e3; // from the least that is shown to the most
 
 /**
- * @typedef {{ index: number, keep: number, error: number, latencyMs: number, speedup: number, value: number }} AttentionStop NaN is what was not measured
- * @typedef {{ layer: string, size: string, errors: number[], share: number, reason: string }} AttendingLayer
- * @typedef {{ isKnown: boolean, title: string, kind: string, note: string, metric: string, denseMs: number, denseValue: number,
- *   stops: AttentionStop[], layers: AttendingLayer[], able: string[], scale: import("../shared/heat_scale.js").HeatScale | null }} AttentionTable
+ * @typedef {{ index: number, keep: number, error: number, latencyMs: number, speedup: number,
+ * value: number }} AttentionStop NaN is what was not measured
+ * @typedef {{ layer: string, size: string, errors: number[], share: number, reason: string }}
+ * AttendingLayer
+ * @typedef {{ isKnown: boolean, title: string, kind: string, note: string, metric: string, denseMs:
+ * number, denseValue: number,
+ *   stops: AttentionStop[], layers: AttendingLayer[], able: string[], scale:
+ *   import("../shared/heat_scale.js").HeatScale | null }} AttentionTable
  */
 
-/** What the trait `data` holds; `{}` is nothing that anybody looked at. @param {any} data @returns {AttentionTable} */
+/**
+ * What the trait `data` holds; `{}` is nothing that anybody looked at.
+ * @param {any} data @returns {AttentionTable}
+ */
 export function unpackedAttention(data) {
   const isKnown = Array.isArray(data?.layer);
   const stops = isKnown ? attentionStops(data) : [];
@@ -33,7 +43,10 @@ export function unpackedAttention(data) {
   };
 }
 
-/** What is next to nothing, as where all keys are kept, takes no room from the others. @param {number[]} errors */
+/**
+ * What is next to nothing, as where all keys are kept, takes no room from the others.
+ * @param {number[]} errors
+ */
 function scaleOfErrors(errors) {
   const most = Math.max(0, ...errors.filter((error) => error < Infinity));
   return heatScale(errors.filter((error) => error >= most / WIDEST_ERRORS));
@@ -75,7 +88,10 @@ function attendingLayers(data, count) {
   }));
 }
 
-/** 197, 197, 3 → "197 tokens × 3 heads". @param {number} queries @param {number} keys @param {number} heads @param {boolean} isCausal */
+/**
+ * 197, 197, 3 → "197 tokens × 3 heads".
+ * @param {number} queries @param {number} keys @param {number} heads @param {boolean} isCausal
+ */
 function sizeText(queries, keys, heads, isCausal) {
   const tokens = queries === keys ? `${queries}` : `${queries} of ${keys}`;
   return `${tokens} × ${heads}${isCausal ? ", causal" : ""}`;
@@ -86,7 +102,11 @@ export function keepText(keep) {
   return `${threeFigures(100 * keep)} %`;
 }
 
-/** "1.42 ×", and what that is. @param {number} speedup @returns {{ value: string, word: string, isGood: boolean, isBad: boolean }} */
+/**
+ * "1.42 ×", and what that is.
+ * @param {number} speedup @returns {{ value: string, word: string, isGood: boolean, isBad: boolean
+ * }}
+ */
 export function paceOf(speedup) {
   if (!Number.isFinite(speedup))
     return { value: "–", word: "not timed", isGood: false, isBad: false };
@@ -99,7 +119,11 @@ export function paceOf(speedup) {
   };
 }
 
-/** What a stop comes to: value, name, and how it is to be read. @param {AttentionTable} table @param {AttentionStop} stop @returns {{ value: string, name: string, note: string, look: string }[]} */
+/**
+ * What a stop comes to: value, name, and how it is to be read.
+ * @param {AttentionTable} table @param {AttentionStop} stop @returns {{ value: string, name:
+ * string, note: string, look: string }[]}
+ */
 export function stopFigures(table, stop) {
   const pace = paceOf(stop.speedup);
   const times = Number.isFinite(stop.speedup)

@@ -37,7 +37,7 @@ test("the baseline with other threads is no variant", () => {
   );
 });
 
-test("a recipe that the name tells already is not told again", () => {
+test("a recipe that the name tells already is not repeated", () => {
   assert.equal(recipeLine({ name: "fold → layout", steps: ["fold", "layout"] }), "");
   assert.equal(recipeLine({ name: "mine", steps: ["fold", "layout"] }), "fold → layout");
   assert.deepEqual(furtherNotes({ notes: ["folded 20 layers", "slower than the baseline"] }), [
@@ -61,7 +61,7 @@ test("both axes hold every row, and rows that failed do not disturb them", () =>
   assert.ok(speedupAxis([]).place(1) > 0 && latencyAxis([{ failure: "no" }]).place(0) === 0);
 });
 
-test("errors are told, also those that are no numbers", () => {
+test("errors are shown, also those that are no numbers", () => {
   assert.equal(readableError(3.1e-3), "3.1e−3");
   assert.equal(readableError(0), "0");
   assert.equal(readableError(null), "–");

@@ -68,7 +68,8 @@ function comparisonTable(data) {
 }
 
 /**
- * Columns of plain figures; those in which nothing is known, or in which sizes hardly differ, are left out.
+ * Columns of plain figures; those in which nothing is known, or in which sizes hardly differ, are
+ * left out.
  * @param {ComparisonData} data @returns {FigureColumn[]}
  */
 function figureColumns({ rows, baseline, metric_name }) {
@@ -154,7 +155,10 @@ function nameCell(row) {
   );
 }
 
-/** What was done for the row above, over the whole width. @param {Measured} row @param {number} span */
+/**
+ * What was done for the row above, over the whole width.
+ * @param {Measured} row @param {number} span
+ */
 function notesRow(row, span) {
   const notes = furtherNotes(row);
   if (!notes.length) return [];
@@ -186,7 +190,10 @@ function markedCell(mark, figure) {
   return h("div", { class: "pf-marked" }, mark ?? h("span", {}), figure);
 }
 
-/** A bar to the median, a line over the middle half of the rounds. @param {Measured} row @param {Axis} axis */
+/**
+ * A bar to the median, a line over the middle half of the rounds.
+ * @param {Measured} row @param {Axis} axis
+ */
 function latencyMark(row, axis) {
   if (row.latency_ms === null || row.latency_ms === undefined) return null;
   const [low, high] = row.spread_ms ?? [row.latency_ms, row.latency_ms];
@@ -202,7 +209,10 @@ function latencyMark(row, axis) {
   );
 }
 
-/** A line over the interval, and where 1 is. @param {Measured} row @param {Axis} axis @param {string} tone */
+/**
+ * A line over the interval, and where 1 is.
+ * @param {Measured} row @param {Axis} axis @param {string} tone
+ */
 function speedupMark(row, axis, tone) {
   const one = stretch("pf-one", axis.place(1));
   if (!row.speedup || !row.speedup_interval || tone === "baseline")
@@ -248,7 +258,10 @@ function axisTicks(axis, unit) {
   return h("span", { class: "pf-axis pf-axis-ticks", "aria-hidden": "true" }, ...ticks);
 }
 
-/** A mark on an axis from one share of it to another. @param {string} look @param {number} from @param {number} [to] */
+/**
+ * A mark on an axis from one share of it to another.
+ * @param {string} look @param {number} from @param {number} [to]
+ */
 function stretch(look, from, to = from) {
   return h("span", {
     class: look,

@@ -3,15 +3,21 @@
 import { linearTicks, logScale, logTicks, linearScale } from "../shared/scale.js";
 
 /**
- * @typedef {{ name: string, steps?: string[], threads?: number, latency_ms?: number | null, spread_ms?: [number,
- *   number] | null, speedup?: number | null, speedup_interval?: [number, number] | null, cpu_ms?: number | null,
- *   best_ms?: number | null, peak_bytes?: number | null, size_bytes?: number | null, parameters?: number | null,
- *   flops?: number | null, relative_error?: number | string | null, metric?: number | null, build_s?: number | null,
+ * @typedef {{ name: string, steps?: string[], threads?: number, latency_ms?: number | null,
+ * spread_ms?: [number,
+ *   number] | null, speedup?: number | null, speedup_interval?: [number, number] | null, cpu_ms?:
+ *   number | null,
+ *   best_ms?: number | null, peak_bytes?: number | null, size_bytes?: number | null, parameters?:
+ *   number | null,
+ *   flops?: number | null, relative_error?: number | string | null, metric?: number | null,
+ *   build_s?: number | null,
  *   notes?: string[], failure?: string | null }} Measured
- * @typedef {{ workload?: string, machine?: string, baseline: string, metric_name?: string | null, rows: Measured[],
+ * @typedef {{ workload?: string, machine?: string, baseline: string, metric_name?: string | null,
+ * rows: Measured[],
  *   title?: string }} ComparisonData
  * @typedef {{ tone: "good" | "bad" | "even" | "baseline", word: string }} Verdict
- * @typedef {{ ticks: number[], place: (value: number) => number }} Axis places are shares of the axis, from 0 to 1
+ * @typedef {{ ticks: number[], place: (value: number) => number }} Axis places are shares of the
+ * axis, from 0 to 1
  */
 
 /**

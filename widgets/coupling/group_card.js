@@ -1,4 +1,7 @@
-/** What goes together with a layer's channels: which weights lose rows, which lose columns, or why nothing can go. */
+/**
+ * What goes together with a layer's channels: which weights lose rows, which lose columns, or why
+ * nothing can go.
+ */
 
 import { byLayer, unitsText } from "./table.js";
 import { fresh, h } from "../shared/dom.js";
@@ -13,7 +16,10 @@ export class GroupCard {
     this.element = h("section", { class: "pf-group-card", "aria-label": "what goes together" });
   }
 
-  /** @param {ChannelGroup[]} groups @param {number[]} kept units of each @param {string} layer the chosen one */
+  /**
+   * @param {ChannelGroup[]} groups @param {number[]} kept units of each @param {string} layer the
+   * chosen one
+   */
   show(groups, kept, layer) {
     const key = JSON.stringify([groups.map((group) => group.name), kept, layer]);
     if (key === this.drawn) return;
@@ -45,7 +51,9 @@ export class GroupCard {
     return [head, this.part("made by", made, layer), this.part("read by", read, layer)];
   }
 
-  /** @param {string} what @param {import("./table.js").GroupMember[]} members @param {string} layer */
+  /**
+   * @param {string} what @param {import("./table.js").GroupMember[]} members @param {string} layer
+   */
   part(what, members, layer) {
     if (!members.length) return null;
     const items = byLayer(members).map(([name, parameters]) =>

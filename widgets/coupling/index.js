@@ -1,4 +1,7 @@
-/** Which channels go together, before anything is cut: every group with its units, and the members or the reason of the chosen one. */
+/**
+ * Which channels go together, before anything is cut: every group with its units, and the members
+ * or the reason of the chosen one.
+ */
 
 import { freshId, indexAfterKey } from "../shared/chart.js";
 import { unitsText, unpackedCoupling } from "./table.js";
@@ -8,7 +11,10 @@ import { scrolledTo } from "../shared/row_window.js";
 
 const GROUP_ROW = 22;
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
+ * {import("../shared/host.js").View}
+ */
 export function coupling(root, host) {
   return new CouplingView(root, host);
 }

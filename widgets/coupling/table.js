@@ -1,15 +1,24 @@
-/** A packed coupling as groups of channels. What `packed_coupling` of `wire.py` packed. No page in here. */
+/**
+ * A packed coupling as groups of channels. What `packed_coupling` of `wire.py` packed. No page in
+ * here.
+ */
 
 import { int32s, spelledOut } from "../shared/unpack.js";
 
 /**
- * @typedef {{ layer: string, parameter: string, kind: string }} GroupMember `kind`: "rows" make the channels, "columns" read them, a "buffer" goes along
- * @typedef {{ name: string, width: number, unit: number, pinned: string, members: GroupMember[] }} ChannelGroup
- * @typedef {{ isKnown: boolean, title: string, groups: ChannelGroup[], made: Map<string, number[]> }} CouplingTable
+ * @typedef {{ layer: string, parameter: string, kind: string }} GroupMember `kind`: "rows" make the
+ * channels, "columns" read them, a "buffer" goes along
+ * @typedef {{ name: string, width: number, unit: number, pinned: string, members: GroupMember[] }}
+ * ChannelGroup
+ * @typedef {{ isKnown: boolean, title: string, groups: ChannelGroup[], made: Map<string, number[]>
+ * }} CouplingTable
  *   `made`: layer → the places of the groups of which it makes channels
  */
 
-/** What a panel holds; `{}` is a coupling that is not yet there. @param {any} data @returns {CouplingTable} */
+/**
+ * What a panel holds; `{}` is a coupling that is not yet there.
+ * @param {any} data @returns {CouplingTable}
+ */
 export function unpackedCoupling(data) {
   const names = /** @type {string[]} */ (data?.name ?? []);
   const [width, unit, count] = ["width", "unit", "count"].map((name) =>
@@ -37,7 +46,10 @@ export function unpackedCoupling(data) {
   };
 }
 
-/** The layers of some members in their order, each with the names of its weights that are meant. @param {GroupMember[]} members @returns {[string, string[]][]} */
+/**
+ * The layers of some members in their order, each with the names of its weights that are meant.
+ * @param {GroupMember[]} members @returns {[string, string[]][]}
+ */
 export function byLayer(members) {
   /** @type {Map<string, string[]>} */
   const found = new Map();
@@ -46,7 +58,10 @@ export function byLayer(members) {
   return [...found].map(([layer, parameters]) => [layer, [...new Set(parameters)]]);
 }
 
-/** 64 → "64 channels"; units of several channels, such as heads, are told apart. @param {ChannelGroup} group @param {number} [kept] */
+/**
+ * 64 → "64 channels"; units of several channels, such as heads, are named.
+ * @param {ChannelGroup} group @param {number} [kept]
+ */
 export function unitsText({ width, unit }, kept = width) {
   const of = kept === width ? "" : `${kept.toLocaleString("en-US")} of `;
   if (unit === 1)

@@ -1,4 +1,7 @@
-/** What each batch size gives and costs: throughput, latency and memory, with the smallest batch that is worth running. */
+/**
+ * What each batch size gives and costs: throughput, latency and memory, with the smallest batch
+ * that is worth running.
+ */
 
 import { indexAfterKey, onWidth } from "../shared/chart.js";
 import { bestBatch, curvePanels, nearestBatch, readableRate, rowsThatRan } from "./layout.js";
@@ -92,8 +95,11 @@ class CurveView {
     this.mark();
   }
 
-  /** The batch that is told of: pointed at, else pinned, else the knee. @returns {BatchRow | undefined} */
-  told() {
+  /**
+   * The batch that is described: pointed at, else pinned, else the knee.
+   * @returns {BatchRow | undefined}
+   */
+  described() {
     const ran = rowsThatRan(this.data?.rows ?? []);
     const wanted = this.pointed ?? this.pinned ?? this.data?.knee;
     return (
@@ -104,7 +110,7 @@ class CurveView {
   }
 
   mark() {
-    const row = this.told();
+    const row = this.described();
     if (!row || !this.data) return;
     const words = this.words(row);
     const batches = rowsThatRan(this.data.rows).map((one) => one.batch);
@@ -163,7 +169,7 @@ class CurveView {
   /** A slider's keys: up and right lead to larger batches. @param {KeyboardEvent} event */
   key(event) {
     const ran = rowsThatRan(this.data?.rows ?? []);
-    const at = ran.findIndex((row) => row.batch === this.told()?.batch);
+    const at = ran.findIndex((row) => row.batch === this.described()?.batch);
     /** @type {Record<string, string>} */
     const turned = { ArrowUp: "ArrowRight", ArrowDown: "ArrowLeft" };
     const next = indexAfterKey(turned[event.key] ?? event.key, at, ran.length);

@@ -1,17 +1,25 @@
-/** A batch sweep as geometry: batches on a scale of doublings, three panels over it. No page in here. */
+/**
+ * A batch sweep as geometry: batches on a scale of doublings, three panels over it. No page in
+ * here.
+ */
 
 import { clamped } from "../shared/label_space.js";
 import { linearScale, linearTicks, logScale, logTicks } from "../shared/scale.js";
 
 /**
- * @typedef {{ batch: number, latency_ms?: number | null, spread_ms?: [number, number] | null, throughput_per_s?: number | null,
- *   peak_bytes?: number | null, predicted_bytes?: number | null, utilisation?: number | null, is_timed_in_turn?: boolean,
+ * @typedef {{ batch: number, latency_ms?: number | null, spread_ms?: [number, number] | null,
+ * throughput_per_s?: number | null,
+ *   peak_bytes?: number | null, predicted_bytes?: number | null, utilisation?: number | null,
+ *   is_timed_in_turn?: boolean,
  *   failure?: string | null }} BatchRow
- * @typedef {{ rows: BatchRow[], knee: number, plateau: number, memory_limit_bytes: number, reason?: string,
+ * @typedef {{ rows: BatchRow[], knee: number, plateau: number, memory_limit_bytes: number, reason?:
+ * string,
  *   title?: string }} Sweep
  * @typedef {{ x: number, y: number, batch: number }} CurveSpot
- * @typedef {{ name: string, left: number, right: number, top: number, bottom: number, x: import("../shared/scale.js").Scale,
- *   y: import("../shared/scale.js").Scale, ticks: number[], batches: number[], spots: CurveSpot[], refused: CurveSpot[] }} CurvePanel
+ * @typedef {{ name: string, left: number, right: number, top: number, bottom: number, x:
+ * import("../shared/scale.js").Scale,
+ *   y: import("../shared/scale.js").Scale, ticks: number[], batches: number[], spots: CurveSpot[],
+ *   refused: CurveSpot[] }} CurvePanel
  */
 
 const MARGIN = { left: 58, right: 12, top: 24, bottom: 22 };
@@ -157,7 +165,8 @@ function costPanel(name, sweep, edges, [low, high], value) {
 }
 
 /**
- * @param {string} name @param {Sweep} sweep @param {Edges} edges @param {import("../shared/scale.js").Scale} y @param {number[]} ticks
+ * @param {string} name @param {Sweep} sweep @param {Edges} edges @param
+ * {import("../shared/scale.js").Scale} y @param {number[]} ticks
  * @param {(row: BatchRow) => number | null | undefined} value @returns {CurvePanel}
  */
 function panel(name, sweep, edges, y, ticks, value) {

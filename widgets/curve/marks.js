@@ -46,7 +46,8 @@ export function curvePanel(panel, spell) {
 
 /**
  * The line that a batch must reach to be worth running.
- * @param {CurvePanel} panel @param {number} plateau @param {number} best @param {number} knee @returns {SVGElement}
+ * @param {CurvePanel} panel @param {number} plateau @param {number} best @param {number} knee
+ * @returns {SVGElement}
  */
 export function plateauMarks(panel, plateau, best, knee) {
   const y = panel.y(plateau * best);
@@ -63,7 +64,10 @@ export function plateauMarks(panel, plateau, best, knee) {
   );
 }
 
-/** The memory that there is. @param {CurvePanel} panel @param {number} limit @returns {SVGElement | null} */
+/**
+ * The memory that there is.
+ * @param {CurvePanel} panel @param {number} limit @returns {SVGElement | null}
+ */
 export function limitMarks(panel, limit) {
   if (!(limit > 0)) return null;
   const y = panel.y(limit);
@@ -106,7 +110,10 @@ export function kneeMarks(panel, knee) {
   return s("g", { "aria-hidden": "true" }, drop, ring, name);
 }
 
-/** The batch that the figures are of. @param {CurvePanel} panel @param {number} batch @returns {SVGElement | null} */
+/**
+ * The batch that the figures are of.
+ * @param {CurvePanel} panel @param {number} batch @returns {SVGElement | null}
+ */
 export function curveCross(panel, batch) {
   const spot = panel.spots.find((one) => one.batch === batch);
   if (!spot) return null;

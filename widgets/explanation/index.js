@@ -10,7 +10,10 @@ import { stepCode, stepText, untopical, worthText } from "./steps.js";
  */
 /** @typedef {{ title?: string, ms?: number, reasons?: Reason[] }} ExplanationData */
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} [model] @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} [model]
+ * @returns {import("../shared/host.js").View}
+ */
 export function explanation(root, host, model) {
   const box = h("section", { class: "pf-view pf-explanation", "aria-label": "explanation" });
   root.append(box);
@@ -54,7 +57,9 @@ function reasonItem(reason, wholeMs, choose) {
   );
 }
 
-/** @param {Reason} reason @param {Step} step @param {number} wholeMs @param {Choose | null} choose */
+/**
+ * @param {Reason} reason @param {Step} step @param {number} wholeMs @param {Choose | null} choose
+ */
 function advice(reason, step, wholeMs, choose) {
   const saves = reason.saves_ms ?? 0;
   const share = wholeMs > 0 ? Math.min(1, Math.max(0, saves / wholeMs)) : 0;

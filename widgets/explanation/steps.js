@@ -20,7 +20,10 @@ export function stepCode(step) {
   return pythonText(step);
 }
 
-/** What a step is worth. @param {number | null | undefined} savesMs @param {number} share of the whole time */
+/**
+ * What a step is worth.
+ * @param {number | null | undefined} savesMs @param {number} share of the whole time
+ */
 export function worthText(savesMs, share) {
   if (savesMs === null || savesMs === undefined) return "";
   const amount = `${Number(Math.abs(savesMs).toPrecision(3))} ms`;
@@ -29,7 +32,10 @@ export function worthText(savesMs, share) {
     : `saves about ${amount}${share > 0 ? ` · ${(100 * share).toFixed(0)}%` : ""}`;
 }
 
-/** A sentence without the topic that stands before it already. @param {string} sentence @param {string} topic */
+/**
+ * A sentence without the topic that stands before it already.
+ * @param {string} sentence @param {string} topic
+ */
 export function untopical(sentence, topic) {
   const rest = sentence.toLowerCase().startsWith(`${topic.toLowerCase()}: `)
     ? sentence.slice(topic.length + 2)

@@ -1,15 +1,20 @@
-/** Which places run as one: what Python told, and on top what was asked for since. No page in here. */
+/**
+ * Which places run as one: what Python sent, and on top what was asked for since. No page in here.
+ */
 
 import { canGain } from "./table.js";
 import { unserved } from "../shared/host.js";
 
 /** @typedef {import("./table.js").FusionTable} FusionTable */
-/** @typedef {{ on: Set<string>, asked: Set<string>, hasStep: boolean }} FusionChoice `asked` are on their way to Python */
+/**
+ * @typedef {{ on: Set<string>, asked: Set<string>, hasStep: boolean }} FusionChoice `asked` are on
+ * their way to Python
+ */
 
 /** @param {any} model @param {FusionTable} table @returns {FusionChoice} */
 export function fusionChoice(model, table) {
-  const told = model.get("state")?.fused;
-  if (!told)
+  const known = model.get("state")?.fused;
+  if (!known)
     return {
       on: new Set(table.places.filter((one) => one.standing === "fused").map((one) => one.place)),
       asked: new Set(),
@@ -19,14 +24,17 @@ export function fusionChoice(model, table) {
     (one) => one.do === "fuse" || one.do === "fuse_all",
   );
   const before = {
-    on: new Set(/** @type {string[]} */ (told.on)),
+    on: new Set(/** @type {string[]} */ (known.on)),
     asked: new Set(),
-    hasStep: told.has_step,
+    hasStep: known.has_step,
   };
   return requests.reduce((choice, request) => afterRequest(table, choice, request), before);
 }
 
-/** @param {FusionTable} table @param {FusionChoice} choice @param {{ do: string, place?: string, is_on: boolean }} request @returns {FusionChoice} */
+/**
+ * @param {FusionTable} table @param {FusionChoice} choice @param {{ do: string, place?: string,
+ * is_on: boolean }} request @returns {FusionChoice}
+ */
 function afterRequest(table, choice, request) {
   const all = request.do === "fuse_all";
   const meant = all ? table.places.filter(canGain).map((one) => one.place) : [request.place ?? ""];

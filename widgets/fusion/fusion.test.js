@@ -206,21 +206,21 @@ test("columns give way as it gets narrow: the speed goes last, and what runs is 
   );
 });
 
-test("what runs as one is what Python told, with what was asked for since; alone it is what the map says", () => {
+test("what runs as one is what Python sent, with what was asked for since; alone it is what the map says", () => {
   assert.deepEqual([...fusionChoice(modelOf(undefined), table).on], ["stem.conv"]);
-  const told = { fused: { has_step: true, on: ["stem.conv"] } };
-  assert.deepEqual([...fusionChoice(modelOf(told), table).on], ["stem.conv"]);
+  const sent = { fused: { has_step: true, on: ["stem.conv"] } };
+  assert.deepEqual([...fusionChoice(modelOf(sent), table).on], ["stem.conv"]);
   const asked = fusionChoice(
-    modelOf(told, [
+    modelOf(sent, [
       { id: 1, do: "fuse", place: "head", is_on: true },
       { id: 2, do: "fuse", place: "stem.conv", is_on: false },
     ]),
     table,
   );
   assert.deepEqual([[...asked.on], [...asked.asked]], [["head"], ["head", "stem.conv"]]);
-  const all = fusionChoice(modelOf(told, [{ id: 1, do: "fuse_all", is_on: true }]), table);
+  const all = fusionChoice(modelOf(sent, [{ id: 1, do: "fuse_all", is_on: true }]), table);
   assert.deepEqual([...all.on], ["stem.conv", "head"], "what would be slower is left apart");
-  const none = fusionChoice(modelOf(told, [{ id: 1, do: "fuse_all", is_on: false }]), table);
+  const none = fusionChoice(modelOf(sent, [{ id: 1, do: "fuse_all", is_on: false }]), table);
   assert.deepEqual([none.on.size, none.hasStep], [0, false]);
   assert.deepEqual(
     [

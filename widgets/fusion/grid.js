@@ -16,7 +16,8 @@ const FUSION_ROW = 40;
 
 export class FusionGrid {
   /**
-   * @param {{ onSwitch: (one: FusedPlace, isOn: boolean) => void, onLayer: (layer: string, isPassing: boolean) => void, onShown: (shown: number) => void,
+   * @param {{ onSwitch: (one: FusedPlace, isOn: boolean) => void, onLayer: (layer: string,
+   * isPassing: boolean) => void, onShown: (shown: number) => void,
    *   choice: () => FusionChoice, hasSwitches: boolean }} given
    */
   constructor(given) {
@@ -69,7 +70,7 @@ export class FusionGrid {
     this.arrange();
   }
 
-  /** Bring the place of a layer into sight. @param {string} layer */
+  /** Bring the place of a layer into view. @param {string} layer */
   select(layer) {
     this.cursor = this.table?.placeOf.get(layer)?.place ?? "";
     this.refresh();
@@ -96,7 +97,7 @@ export class FusionGrid {
   }
 
   /** The place that is pointed at. */
-  get told() {
+  get described() {
     return this.rows[this.index] ?? null;
   }
 

@@ -1,4 +1,7 @@
-/** Where layers can run as one: what was fused and what not, why, and what it brings; in the workbench with a switch a place. */
+/**
+ * Where layers can run as one: what was fused and what not, why, and what it brings; in the
+ * workbench with a switch a place.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 import { filterField } from "../shared/filter_field.js";
@@ -9,7 +12,10 @@ import { isField, isPlainKey } from "../shared/grid_keys.js";
 import { unserved } from "../shared/host.js";
 import { showPress } from "../shared/press.js";
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function fusion(root, host, model) {
   return new FusionView(root, host, model);
 }
@@ -173,7 +179,7 @@ class FusionView {
 
   /** The line under the table. */
   tell() {
-    const one = this.grid.told;
+    const one = this.grid.described;
     if (one)
       fresh(
         this.said,

@@ -1,4 +1,7 @@
-/** A row of the fusion table: a switch, the layers joined where they run as one, and what that brings. */
+/**
+ * A row of the fusion table: a switch, the layers joined where they run as one, and what that
+ * brings.
+ */
 
 import { fresh, h, set } from "../shared/dom.js";
 import {
@@ -13,7 +16,10 @@ import {
 import { partedPath } from "../shared/tree.js";
 
 /** @typedef {import("./table.js").FusedPlace} FusedPlace */
-/** @typedef {{ name: string, label: string, hint: string, width: number, isNumber?: boolean, rank: number }} FusionColumn `rank`: the lowest gives way first */
+/**
+ * @typedef {{ name: string, label: string, hint: string, width: number, isNumber?: boolean, rank:
+ * number }} FusionColumn `rank`: the lowest gives way first
+ */
 
 /** @type {FusionColumn[]} */
 export const FUSION_COLUMNS = [
@@ -68,7 +74,11 @@ const FUSION_TEXTS = {
 const LEAST_NAME = 270;
 const SWITCH = 42;
 
-/** The columns that there is room for, in their order. @param {number} width @param {boolean} hasRuns whether any place runs as one @returns {FusionColumn[]} */
+/**
+ * The columns that there is room for, in their order.
+ * @param {number} width @param {boolean} hasRuns whether any place runs as one @returns
+ * {FusionColumn[]}
+ */
 export function fittingFusionColumns(width, hasRuns) {
   let room = width - SWITCH - Math.min(LEAST_NAME, width * 0.45);
   const kept = FUSION_COLUMNS.filter((column) => hasRuns || column.name !== "runs")
@@ -82,7 +92,8 @@ export function fittingFusionColumns(width, hasRuns) {
 
 /**
  * @param {HTMLElement} element @param {FusedPlace} one @param {FusionColumn[]} columns
- * @param {{ isOn: boolean, isAsked: boolean, hasSwitch: boolean, longestMs: number, words: (text: string) => (Node | string)[] }} how
+ * @param {{ isOn: boolean, isAsked: boolean, hasSwitch: boolean, longestMs: number, words: (text:
+ * string) => (Node | string)[] }} how
  */
 export function drawPlace(element, one, columns, how) {
   const hasFacts = one.canSwitch || Number.isFinite(one.speedup);
@@ -120,7 +131,11 @@ function switchCell(one, { isOn, isAsked }) {
   );
 }
 
-/** The layers, and under them what they make and why they stay apart. @param {FusedPlace} one @param {{ isOn: boolean, words: (text: string) => (Node | string)[] }} how */
+/**
+ * The layers, and under them what they make and why they stay apart.
+ * @param {FusedPlace} one @param {{ isOn: boolean, words: (text: string) => (Node | string)[] }}
+ * how
+ */
 function placeCell(one, { isOn, words }) {
   const parts = one.names.flatMap((name, place) => [
     place > 0 && h("i", { class: "pf-thread" }),
@@ -161,7 +176,10 @@ function placeCell(one, { isOn, words }) {
   );
 }
 
-/** @param {FusedPlace} one @param {FusionColumn} column @param {{ longestMs: number, isOn: boolean, words: (text: string) => (Node | string)[] }} how */
+/**
+ * @param {FusedPlace} one @param {FusionColumn} column @param {{ longestMs: number, isOn: boolean,
+ * words: (text: string) => (Node | string)[] }} how
+ */
 function factCell(one, column, how) {
   const given = {
     class: `pf-cell pf-is-${column.name}${column.isNumber ? " pf-number" : ""}`,
@@ -191,7 +209,10 @@ function factCell(one, column, how) {
   );
 }
 
-/** Apart above, as one below it; both against the longest of all places. @param {FusedPlace} one @param {number} longestMs */
+/**
+ * Apart above, as one below it; both against the longest of all places.
+ * @param {FusedPlace} one @param {number} longestMs
+ */
 function pairedBars(one, longestMs) {
   const bar = (/** @type {number} */ ms, /** @type {string} */ look) => {
     const mark = h("i", { class: `pf-pair-bar ${look}` });

@@ -1,4 +1,7 @@
-/** A fusion map as rows: places where layers follow each other, what runs in their stead, and what that brings. No page in here. */
+/**
+ * A fusion map as rows: places where layers follow each other, what runs in their stead, and what
+ * that brings. No page in here.
+ */
 
 import { readableBytes, readableMs } from "../shared/format.js";
 import { heatText } from "../shared/heat_scale.js";
@@ -6,13 +9,19 @@ import { isMatch, wordsOf } from "../shared/order.js";
 import { float32s, spelledOut } from "../shared/unpack.js";
 
 /**
- * @typedef {{ index: number, place: string, layers: string[], where: string, names: string[], pattern: string, runs: string, standing: string, reason: string,
- *   apartMs: number, fusedMs: number, speedup: number, savedBytes: number, error: number, canSwitch: boolean }} FusedPlace
+ * @typedef {{ index: number, place: string, layers: string[], where: string, names: string[],
+ * pattern: string, runs: string, standing: string, reason: string,
+ *   apartMs: number, fusedMs: number, speedup: number, savedBytes: number, error: number,
+ *   canSwitch: boolean }} FusedPlace
  *   `where` is the path that all its layers share, `names` what each adds to it
- * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, notes: string[], places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
+ * @typedef {{ isKnown: boolean, title: string, machine: string, whole: string, notes: string[],
+ * places: FusedPlace[], placeOf: Map<string, FusedPlace>, longestMs: number }} FusionTable
  */
 
-/** What the trait `data` holds; `{}` is a map that nobody has made yet. @param {any} data @returns {FusionTable} */
+/**
+ * What the trait `data` holds; `{}` is a map that nobody has made yet.
+ * @param {any} data @returns {FusionTable}
+ */
 export function unpackedFusion(data) {
   const isKnown = Array.isArray(data?.layers);
   const [pattern, runs, standing, reason] = ["pattern", "runs", "standing", "reason"].map((name) =>
@@ -54,7 +63,10 @@ export function unpackedFusion(data) {
   };
 }
 
-/** What all paths begin with, up to a dot, and the rest of each. @param {string[]} layers @returns {{ where: string, names: string[] }} */
+/**
+ * What all paths begin with, up to a dot, and the rest of each.
+ * @param {string[]} layers @returns {{ where: string, names: string[] }}
+ */
 export function sharedPath(layers) {
   const [first, ...others] = layers.map((layer) => layer.split("."));
   let shared = 0;
@@ -70,7 +82,10 @@ export function sharedPath(layers) {
   return { where, names: layers.map((layer) => layer.slice(where.length)) };
 }
 
-/** The places that a filter leaves: by a layer's path, the pattern or what runs. @param {FusionTable} table @param {string} query @returns {FusedPlace[]} */
+/**
+ * The places that a filter leaves: by a layer's path, the pattern or what runs.
+ * @param {FusionTable} table @param {string} query @returns {FusedPlace[]}
+ */
 export function filteredPlaces(table, query) {
   const words = wordsOf(query);
   return table.places.filter((one) =>
@@ -78,7 +93,11 @@ export function filteredPlaces(table, query) {
   );
 }
 
-/** What it is worth as one: "1.37 ×", and "0.83 ×, slower" where it is not; "" where nobody timed it. @param {FusedPlace} one */
+/**
+ * What it is worth as one: "1.37 ×", and "0.83 ×, slower" where it is not; "" where nobody timed
+ * it.
+ * @param {FusedPlace} one
+ */
 export function fusionSpeedText(one) {
   if (!Number.isFinite(one.speedup)) return "";
   return `${one.speedup.toFixed(2)} ×${one.speedup < 0.995 ? ", slower" : ""}`;
@@ -100,7 +119,10 @@ export function fusionErrorText(one) {
   return Number.isNaN(one.error) ? "" : heatText(one.error);
 }
 
-/** What a column is sorted by. @param {FusedPlace} one @param {string} column @returns {number | string} */
+/**
+ * What a column is sorted by.
+ * @param {FusedPlace} one @param {string} column @returns {number | string}
+ */
 export function fusionValue(one, column) {
   /** @type {Record<string, number | string>} */
   const values = {
@@ -114,7 +136,11 @@ export function fusionValue(one, column) {
   return values[column] ?? "";
 }
 
-/** Whether a place stays apart because it would be slower as one: so it is told, or it is off and was timed so. @param {FusedPlace} one */
+/**
+ * Whether a place stays apart because it would be slower as one: its standing says so, or it is off
+ * and was timed so.
+ * @param {FusedPlace} one
+ */
 export function isSlower(one) {
   return one.standing === "slower" || (one.standing === "off" && one.speedup < 1);
 }
@@ -132,12 +158,18 @@ export function standingWords(one, isOn) {
   return one.speedup > 1 ? "apart; would gain as one" : "apart; could be one";
 }
 
-/** Why it stays apart, where that says more than that nobody asked for it. @param {FusedPlace} one @param {boolean} isOn */
+/**
+ * Why it stays apart, where that says more than that nobody asked for it.
+ * @param {FusedPlace} one @param {boolean} isOn
+ */
 export function reasonText(one, isOn) {
   return isOn || one.standing === "off" ? "" : one.reason;
 }
 
-/** A place in a sentence, for the line under the table and for whoever does not see it. @param {FusedPlace} one @param {boolean} isOn */
+/**
+ * A place in a sentence, for the line under the table and for whoever does not see it.
+ * @param {FusedPlace} one @param {boolean} isOn
+ */
 export function placeSentence(one, isOn) {
   const facts = [
     one.pattern,
@@ -150,7 +182,10 @@ export function placeSentence(one, isOn) {
   return [standingWords(one, isOn), reasonText(one, isOn), ...facts].filter(Boolean).join(" · ");
 }
 
-/** How many places stand how, and what those that run as one save. @param {FusionTable} table @param {Set<string>} on */
+/**
+ * How many places stand how, and what those that run as one save.
+ * @param {FusionTable} table @param {Set<string>} on
+ */
 export function fusionSummary(table, on) {
   const { places } = table;
   if (!places.length)

@@ -5,12 +5,16 @@ import { roundedText } from "../shared/scale.js";
 
 /**
  * @typedef {import("../roofline/layout.js").Ceiling} Ceiling
- * @typedef {{ name: string, kind: string, memory_bytes: number, compute_capability?: [number, number] | null,
+ * @typedef {{ name: string, kind: string, memory_bytes: number, compute_capability?: [number,
+ * number] | null,
  *   multiprocessors?: number | null, ceiling: Ceiling }} Accelerator
- * @typedef {{ name: string, source: string, isa?: string[], physical_cores: number, logical_cores: number,
- *   caches_bytes?: Record<string, number>, memory_bytes: number, ceilings: Ceiling[], accelerators?: Accelerator[],
+ * @typedef {{ name: string, source: string, isa?: string[], physical_cores: number, logical_cores:
+ * number,
+ *   caches_bytes?: Record<string, number>, memory_bytes: number, ceilings: Ceiling[],
+ *   accelerators?: Accelerator[],
  *   torch_version?: string, note?: string }} HardwareData
- * @typedef {{ name: string, memory_bytes?: number, detail?: string, formats: string[], ceilings: { label: string,
+ * @typedef {{ name: string, memory_bytes?: number, detail?: string, formats: string[], ceilings: {
+ * label: string,
  *   ceiling: Ceiling }[], mostGflops: number, mostGbs: number, isLarge: boolean }} CeilingGroup
  */
 
@@ -60,7 +64,8 @@ export function bandwidthText(gbs) {
 }
 
 /**
- * The CPU by its numbers of threads, then each accelerator; each group's bars have a scale of their own.
+ * The CPU by its numbers of threads, then each accelerator; each group's bars have a scale of their
+ * own.
  * @param {HardwareData} data @returns {CeilingGroup[]}
  */
 export function ceilingGroups(data) {
@@ -79,7 +84,10 @@ export function ceilingGroups(data) {
   return [...(cpu.length ? [groupOf("CPU", cpu)] : []), ...others];
 }
 
-/** @param {string} name @param {{ label: string, ceiling: Ceiling }[]} ceilings @returns {CeilingGroup} */
+/**
+ * @param {string} name @param {{ label: string, ceiling: Ceiling }[]} ceilings @returns
+ * {CeilingGroup}
+ */
 function groupOf(name, ceilings) {
   const formats = FORMATS.filter((format) =>
     ceilings.some(({ ceiling }) => formatRates(ceiling)[format] !== null),

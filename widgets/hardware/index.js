@@ -54,7 +54,10 @@ function isaChips(isa) {
   );
 }
 
-/** Rows of threads, columns of formats; bars of one device share one scale. @param {CeilingGroup} group */
+/**
+ * Rows of threads, columns of formats; bars of one device share one scale.
+ * @param {CeilingGroup} group
+ */
 function ceilingTable(group) {
   const columns = ["", ...group.formats, "memory"].map((name) => h("th", { scope: "col" }, name));
   const rows = group.ceilings.map(({ label, ceiling }) =>
@@ -96,7 +99,10 @@ function ceilingTable(group) {
   );
 }
 
-/** @param {number | null} rate @param {number} fp32 @param {CeilingGroup} group @param {string} format */
+/**
+ * @param {number | null} rate @param {number} fp32 @param {CeilingGroup} group @param {string}
+ * format
+ */
 function rateCell(rate, fp32, group, format) {
   if (rate === null) return h("td", { class: "pf-no-rate" }, "–");
   const ratio = rate / fp32;

@@ -1,4 +1,7 @@
-/** How many channels of each layer are kept, in the workbench and alone: what Python told, and on top what was asked for since. No page in here. */
+/**
+ * How many channels of each layer are kept, in the workbench and alone: what Python sent, and on
+ * top what was asked for since. No page in here.
+ */
 
 import { unserved } from "../shared/host.js";
 import { canLose, keptAbove, keptByOne, thresholdKeeping } from "./table.js";
@@ -17,20 +20,28 @@ export function keptChannels(model, table) {
 }
 
 /**
- * Where a layer's threshold is: where it was put here, as long as that keeps what is kept; else between what is kept and what is not.
- * @param {ImportanceTable} table @param {number} row @param {number} kept @param {number | undefined} own
+ * Where a layer's threshold is: where it was put here, as long as that keeps what is kept; else
+ * between what is kept and what is not.
+ * @param {ImportanceTable} table @param {number} row @param {number} kept @param {number |
+ * undefined} own
  */
 export function thresholdOf(table, row, kept, own) {
   if (own !== undefined && keptAbove(table, row, own) === kept) return own;
   return thresholdKeeping(table.sorted[row]?.value ?? new Float32Array(), kept);
 }
 
-/** What is to be removed of a layer: 0–1. @param {ImportanceTable} table @param {number} row @param {number} kept */
+/**
+ * What is to be removed of a layer: 0–1.
+ * @param {ImportanceTable} table @param {number} row @param {number} kept
+ */
 export function removedRatio(table, row, kept) {
   return (table.channels[row] - kept) / table.channels[row];
 }
 
-/** Which scores are shown, and by which the step prune cuts: as the recipe says in the workbench. @param {any} model @param {ImportanceTable} table @returns {string} */
+/**
+ * Which scores are shown, and by which the step prune cuts: as the recipe says in the workbench.
+ * @param {any} model @param {ImportanceTable} table @returns {string}
+ */
 export function cutByLine(model, table) {
   return model.get("state")?.cut_by || table.cutBy;
 }
@@ -44,7 +55,9 @@ function toldKept(model, table) {
   });
 }
 
-/** @param {ImportanceTable} table @param {number[]} kept @param {any} request @returns {number[]} */
+/**
+ * @param {ImportanceTable} table @param {number[]} kept @param {any} request @returns {number[]}
+ */
 function withRequest(table, kept, request) {
   if (!request.layer) return keptByOne(table, request.threshold);
   const row = table.place.get(request.layer);

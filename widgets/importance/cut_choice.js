@@ -1,25 +1,36 @@
-/** What is to be removed of which layer: what Python told, what was asked for since, and what is under the hand. No page in here. */
+/**
+ * What is to be removed of which layer: what Python sent, what was asked for since, and what is
+ * under the hand. No page in here.
+ */
 
 import { unserved } from "../shared/host.js";
 import { keptByOne } from "./table.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
 /** @typedef {import("./cut_cost.js").Removed} Removed */
-/** @typedef {{ layer: string, ratio?: number, threshold?: number }} Cut one layer's share, or, with '' for the layer, one threshold over all */
+/**
+ * @typedef {{ layer: string, ratio?: number, threshold?: number }} Cut one layer's share, or, with
+ * '' for the layer, one threshold over all
+ */
 
-/** @param {any} model @param {ImportanceTable} table @param {Cut | null} gesture @returns {Removed} */
+/**
+ * @param {any} model @param {ImportanceTable} table @param {Cut | null} gesture @returns {Removed}
+ */
 export function removedShares(model, table, gesture) {
   const asked = /** @type {Cut[]} */ (
     /** @type {unknown} */ (unserved(model).filter((one) => one.do === "prune"))
   );
-  const told = /** @type {Removed} */ (model.get("state")?.cut?.removed ?? []);
+  const known = /** @type {Removed} */ (model.get("state")?.cut?.removed ?? []);
   return (gesture ? [...asked, gesture] : asked).reduce(
     (removed, cut) => withCut(table, removed, cut),
-    told,
+    known,
   );
 }
 
-/** As Python joins a newer cut to an older: what is chosen anew stands last. @param {ImportanceTable} table @param {Removed} removed @param {Cut} cut @returns {Removed} */
+/**
+ * As Python joins a newer cut to an older: what is chosen anew stands last.
+ * @param {ImportanceTable} table @param {Removed} removed @param {Cut} cut @returns {Removed}
+ */
 function withCut(table, removed, cut) {
   const newer = cut.layer
     ? /** @type {Removed} */ ([[cut.layer, cut.ratio ?? 0]])

@@ -1,18 +1,29 @@
-/** What a model would cost with fewer channels: the arithmetic of `CutCost` in `records/cut_cost.py`, step for step. No page in here. */
+/**
+ * What a model would cost with fewer channels: the arithmetic of `CutCost` in
+ * `records/cut_cost.py`, step for step. No page in here.
+ */
 
 import { float64s, int32s } from "../shared/unpack.js";
 
 /**
- * @typedef {{ fixed: number, terms: [number, number][] }} CutLength what stays in any case; for each unit of a group so many places
+ * @typedef {{ fixed: number, terms: [number, number][] }} CutLength what stays in any case; for
+ * each unit of a group so many places
  * @typedef {{ times: number, lengths: number[] }} CutWeight
  * @typedef {{ flops: number, ms: number, lengths: number[], stairs: [number, number][] }} CutLayer
- * @typedef {{ latencyMs: number, otherParameters: number, otherFlops: number, groups: import("../coupling/table.js").ChannelGroup[],
- *   made: Map<string, number[]>, lengths: CutLength[], weights: CutWeight[], layers: CutLayer[] }} CutCost
+ * @typedef {{ latencyMs: number, otherParameters: number, otherFlops: number, groups:
+ * import("../coupling/table.js").ChannelGroup[],
+ *   made: Map<string, number[]>, lengths: CutLength[], weights: CutWeight[], layers: CutLayer[] }}
+ *   CutCost
  * @typedef {{ parameters: number, flops: number, latencyMs: number }} Foretold
- * @typedef {[string, number][]} Removed layer, share of its channels; of two of a group the later counts
+ * @typedef {[string, number][]} Removed layer, share of its channels; of two of a group the later
+ * counts
  */
 
-/** What `packed_cut_cost` of `wire.py` packed. @param {any} data @param {import("../coupling/table.js").CouplingTable} coupling @returns {CutCost} */
+/**
+ * What `packed_cut_cost` of `wire.py` packed.
+ * @param {any} data @param {import("../coupling/table.js").CouplingTable} coupling @returns
+ * {CutCost}
+ */
 export function unpackedCutCost(data, coupling) {
   const [fixed, groups, places] = [int32s(data.fixed), ragged(data.groups), ragged(data.places)];
   const [times, flops, ms] = [data.times, data.flops, data.ms].map(float64s);
@@ -41,7 +52,10 @@ export function fullWidths(cost) {
   return cost.groups.map((group) => group.width);
 }
 
-/** How many units of each group are kept. @param {CutCost} cost @param {Removed} removed @returns {number[]} */
+/**
+ * How many units of each group are kept.
+ * @param {CutCost} cost @param {Removed} removed @returns {number[]}
+ */
 export function widthsAfter(cost, removed) {
   const kept = fullWidths(cost);
   for (const [layer, ratio] of removed) {
@@ -93,7 +107,11 @@ function layerMs({ ms, lengths, stairs }, now, full) {
   return ms * (whole > 0 ? climbed(stairs, now[first]) / whole : 1) * shareOf(others, now, full);
 }
 
-/** The time at a length: on the straight line between its neighbours, beyond the ends that of the end. @param {[number, number][]} stairs @param {number} length */
+/**
+ * The time at a length: on the straight line between its neighbours, beyond the ends that of the
+ * end.
+ * @param {[number, number][]} stairs @param {number} length
+ */
 function climbed(stairs, length) {
   const above = stairs.findIndex(([at]) => length <= at);
   if (above === 0) return stairs[0][1];
@@ -102,7 +120,10 @@ function climbed(stairs, length) {
   return lowMs + ((highMs - lowMs) * (length - lowAt)) / (highAt - lowAt);
 }
 
-/** Rows of different lengths. @param {{ count: DataView, value: DataView }} data @returns {number[][]} */
+/**
+ * Rows of different lengths.
+ * @param {{ count: DataView, value: DataView }} data @returns {number[][]}
+ */
 function ragged(data) {
   const values = [...int32s(data.value)];
   let end = 0;

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { byLayer, unitsText, unpackedCoupling } from "../coupling/table.js";
 import { removedShares } from "./cut_choice.js";
 import { foretold, fullWidths, unpackedCutCost, widthsAfter } from "./cut_cost.js";
-import { cutRows, foretoldLine, shareChange } from "./cut_forecast.js";
+import { cutRows, forecastLine, shareChange } from "./cut_forecast.js";
 import { unpackedImportance } from "./table.js";
 import { isSameData } from "../shared/same_data.js";
 
@@ -82,7 +82,7 @@ test("a packed coupling is groups with their members; what is not there yet has 
   ]);
 });
 
-test("units are told as channels, and as parts of several where they are", () => {
+test("units are shown as channels, and as parts of several where they are", () => {
   assert.deepEqual(
     [
       unitsText(coupling.groups[0]),
@@ -201,7 +201,7 @@ test("what is predicted stands beside what was achieved, each of its own baselin
     ["−69.0%", "−44.4%", "6 ms (−40.0%)"],
   );
   assert.ok(alone.every((row) => !row.achieved && !row.error));
-  assert.equal(foretoldLine(alone), "parameters −69.0% · FLOPs −44.4% · predicted 6 ms (−40.0%)");
+  assert.equal(forecastLine(alone), "parameters −69.0% · FLOPs −44.4% · predicted 6 ms (−40.0%)");
   const did = {
     before: { parameters: 487, flops: 900, latency_ms: 20, metric: 0.9 },
     now: { parameters: 151, flops: 450, latency_ms: 15, metric: 0.8 },

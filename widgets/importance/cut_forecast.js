@@ -5,15 +5,20 @@ import { threeFigures } from "../shared/format.js";
 import { errorText } from "../shared/prediction_table.js";
 
 /** @typedef {import("./cut_cost.js").CutCost} CutCost */
-/** @typedef {{ before: Record<string, number | null>, now: Record<string, number | null>, metric_name?: string | null }} AchievedCut */
+/**
+ * @typedef {{ before: Record<string, number | null>, now: Record<string, number | null>,
+ * metric_name?: string | null }} AchievedCut
+ */
 
 const LATENCY = "latency";
 const BY_STAIRS = "by the measured time of its layers at other widths";
 const BY_SHARE = "each layer's measured time in proportion to its arithmetic";
 
 /**
- * @param {CutCost} cost @param {import("./cut_cost.js").Removed} removed @param {AchievedCut | null} achieved null where that is another cut's
- * @param {number | null} asItIsMs what the model as it is was measured to take, where that is known: the header tells the same
+ * @param {CutCost} cost @param {import("./cut_cost.js").Removed} removed @param {AchievedCut |
+ * null} achieved null where that is another cut's
+ * @param {number | null} asItIsMs what the model as it is was measured to take, where that is
+ * known: the header tells the same
  * @returns {import("../shared/prediction_table.js").PredictionRow[]}
  */
 export function cutRows(cost, removed, achieved, asItIsMs) {
@@ -45,15 +50,21 @@ export function shareChange(share) {
     : `${percent < 0 ? "−" : "+"}${Math.abs(percent).toFixed(1)}%`;
 }
 
-/** In one line: "parameters −12.3% · FLOPs −9.0% · predicted 3.21 ms (−14.0%)". @param {import("../shared/prediction_table.js").PredictionRow[]} rows */
-export function foretoldLine(rows) {
+/**
+ * In one line: "parameters −12.3% · FLOPs −9.0% · predicted 3.21 ms (−14.0%)".
+ * @param {import("../shared/prediction_table.js").PredictionRow[]} rows
+ */
+export function forecastLine(rows) {
   return rows
     .filter((row) => row.predicted)
     .map((row) => `${row.name === LATENCY ? "predicted" : row.name} ${row.predicted}`)
     .join(" · ");
 }
 
-/** @param {string} name @param {number} whole @param {number} cut @param {number | null} [before] @param {number | null} [now] */
+/**
+ * @param {string} name @param {number} whole @param {number} cut @param {number | null} [before]
+ * @param {number | null} [now]
+ */
 function shareRow(name, whole, cut, before, now) {
   const isKnown = isNumber(before) && isNumber(now);
   return {
@@ -64,7 +75,9 @@ function shareRow(name, whole, cut, before, now) {
   };
 }
 
-/** @param {string} hint @param {number} predicted @param {number} whole @param {number | null} [now] */
+/**
+ * @param {string} hint @param {number} predicted @param {number} whole @param {number | null} [now]
+ */
 function msRow(hint, predicted, whole, now) {
   const text = (/** @type {number} */ ms) => `${threeFigures(ms)} ms (${shareChange(ms / whole)})`;
   return {
@@ -76,7 +89,10 @@ function msRow(hint, predicted, whole, now) {
   };
 }
 
-/** Nobody predicts it; what it was stands in its place. @param {string} name @param {number | null | undefined} before @param {number} now */
+/**
+ * Nobody predicts it; what it was stands in its place.
+ * @param {string} name @param {number | null | undefined} before @param {number} now
+ */
 function metricRow(name, before, now) {
   return {
     name,

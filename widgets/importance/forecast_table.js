@@ -1,9 +1,12 @@
-/** Beside a threshold: what the cut is predicted to give while the line moves, and what it gave once it was measured. */
+/**
+ * Beside a threshold: what the cut is predicted to give while the line moves, and what it gave once
+ * it was measured.
+ */
 
 import { unpackedCoupling } from "../coupling/table.js";
 import { removedShares } from "./cut_choice.js";
 import { unpackedCutCost } from "./cut_cost.js";
-import { cutRows, foretoldLine } from "./cut_forecast.js";
+import { cutRows, forecastLine } from "./cut_forecast.js";
 import { fresh, h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
 import { PredictionTable } from "../shared/prediction_table.js";
@@ -11,7 +14,7 @@ import { isSameData } from "../shared/same_data.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
 
-export class ForetoldTable {
+export class ForecastTable {
   /** @param {any} model */
   constructor(model) {
     this.model = model;
@@ -35,7 +38,10 @@ export class ForetoldTable {
     return true;
   }
 
-  /** @param {ImportanceTable} table @param {import("./cut_choice.js").Cut | null} gesture what is under the hand */
+  /**
+   * @param {ImportanceTable} table @param {import("./cut_choice.js").Cut | null} gesture what is
+   * under the hand
+   */
   show(table, gesture) {
     const { state, cut, isOpen } = this.standing(gesture);
     this.element.hidden = !this.cost || !table.isKnown;
@@ -57,10 +63,13 @@ export class ForetoldTable {
       latencyOf(state),
     );
     this.table.show(rows, waiting);
-    this.line = foretoldLine(rows);
+    this.line = forecastLine(rows);
   }
 
-  /** What Python told, and whether more is asked for than it knows of. @param {import("./cut_choice.js").Cut | null} gesture */
+  /**
+   * What Python sent, and whether more is asked for than it knows of.
+   * @param {import("./cut_choice.js").Cut | null} gesture
+   */
   standing(gesture) {
     const state = this.model.get("state") ?? {};
     const cut = state.cut ?? { removed: [], is_foretold: true, others: 0, achieved: null };

@@ -1,9 +1,12 @@
-/** The threshold of one layer, told to Python: live ten times a second at most, and for good where the gesture ends. */
+/**
+ * The threshold of one layer, sent to Python: live ten times a second at most, and for good where
+ * the gesture ends.
+ */
 
-import { ForetoldTable } from "./forecast_table.js";
+import { ForecastTable } from "./forecast_table.js";
 import { keptChannels, removedRatio, thresholdOf } from "./choice.js";
 import { unpackedImportance } from "./table.js";
-import { seldom } from "../shared/throttle.js";
+import { throttle } from "../shared/throttle.js";
 import { ThresholdChart } from "./threshold_chart.js";
 
 /** @typedef {import("./table.js").ImportanceTable} ImportanceTable */
@@ -24,9 +27,12 @@ export class ChannelChoice {
     this.layer = "";
     /** @type {number[]} */
     this.kept = [];
-    /** Where each layer's line was put, which the number of channels alone does not say. @type {Map<number, number>} */
+    /**
+     * Where each layer's line was put, which the number of channels alone does not say.
+     * @type {Map<number, number>}
+     */
     this.own = new Map();
-    this.live = seldom(LIVE_EVERY_MS, (told) => this.send(told));
+    this.live = throttle(LIVE_EVERY_MS, (message) => this.send(message));
     this.chart = new ThresholdChart(
       {
         onLive: (threshold, kept) => this.tell(threshold, kept),
@@ -34,8 +40,11 @@ export class ChannelChoice {
       },
       height,
     );
-    this.foretold = new ForetoldTable(model);
-    /** What is under the hand, as it would be asked for. @type {import("./cut_choice.js").Cut | null} */
+    this.foretold = new ForecastTable(model);
+    /**
+     * What is under the hand, as it would be asked for.
+     * @type {import("./cut_choice.js").Cut | null}
+     */
     this.cut = null;
     this.element = this.chart.element;
   }
@@ -61,7 +70,10 @@ export class ChannelChoice {
     this.draw();
   }
 
-  /** One threshold over all layers is on its way. @param {number} threshold @param {number[]} kept */
+  /**
+   * One threshold over all layers is on its way.
+   * @param {number} threshold @param {number[]} kept
+   */
   tellAll(threshold, kept) {
     this.kept = kept;
     this.takeOver(threshold);
@@ -131,7 +143,10 @@ export class ChannelChoice {
     );
   }
 
-  /** The gesture has ended: what was not yet told of the way does not matter any more. @param {{ do: string, [key: string]: any }} request */
+  /**
+   * The gesture has ended: what was not yet sent does not matter any more.
+   * @param {{ do: string, [key: string]: any }} request
+   */
   end(request) {
     this.live.drop();
     this.model.set("live", {});
@@ -147,9 +162,9 @@ export class ChannelChoice {
     this.chart.tell(this.foretold.line);
   }
 
-  /** @param {{ layer: string, threshold: number, kept: number }} told */
-  send(told) {
-    this.model.set("live", told);
+  /** @param {{ layer: string, threshold: number, kept: number }} message */
+  send(message) {
+    this.model.set("live", message);
     this.model.save_changes();
   }
 }

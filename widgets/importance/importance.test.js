@@ -24,7 +24,7 @@ import {
   thresholdKeeping,
   unpackedImportance,
 } from "./table.js";
-import { seldom } from "../shared/throttle.js";
+import { throttle } from "../shared/throttle.js";
 
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
@@ -103,14 +103,17 @@ test("what is not below a threshold is kept, one channel at least, and all where
   );
 });
 
-test("which scores cut is told by the workbench, which knows the recipe, else by the record", () => {
-  const told = unpackedImportance({ ...packed, cut_by: "of the record" });
-  assert.equal(cutByLine(modelOf({}), told), "of the record");
-  assert.equal(cutByLine(modelOf({ state: { cut_by: "of the recipe" } }), told), "of the recipe");
+test("which scores cut is decided by the workbench, which knows the recipe, else by the record", () => {
+  const recorded = unpackedImportance({ ...packed, cut_by: "of the record" });
+  assert.equal(cutByLine(modelOf({}), recorded), "of the record");
+  assert.equal(
+    cutByLine(modelOf({ state: { cut_by: "of the recipe" } }), recorded),
+    "of the recipe",
+  );
   assert.equal(cutByLine(modelOf({}), table), "", "a record of before says nothing");
 });
 
-test("what Python told is shown, and on top what was asked for since", () => {
+test("what Python sent is shown, and on top what was asked for since", () => {
   const alone = { kept: { a: 3, b: 2, fc: 3, odd: 5 } };
   assert.deepEqual(keptChannels(modelOf(alone), table), [3, 2, 3, 5]);
   const one = { id: 1, do: "keep", layer: "a", threshold: 1, kept: 2 };
@@ -209,7 +212,7 @@ test("the mean is always a tick, and ticks keep their distance", () => {
   );
 });
 
-test("numbers are told shortly", () => {
+test("numbers are short", () => {
   assert.equal(keptText(1032, 4096), "1,032 of 4,096 channels kept");
   assert.deepEqual([0, 0.1234, 1.26, 123.4].map(thresholdText), ["0", "0.12", "1.3", "123"]);
 });
@@ -218,7 +221,7 @@ test("of many messages the first goes at once, the latest later, and none that w
   given.mock.timers.enable({ apis: ["setTimeout"] });
   /** @type {number[]} */
   const sent = [];
-  const messages = seldom(100, (/** @type {number} */ value) => sent.push(value));
+  const messages = throttle(100, (/** @type {number} */ value) => sent.push(value));
   for (const value of [1, 2, 3]) messages.tell(value);
   assert.deepEqual(sent, [1]);
   given.mock.timers.tick(100);

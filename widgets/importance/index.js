@@ -1,4 +1,7 @@
-/** How much each channel matters: the bars of one layer with its threshold, and beside them how much of each layer is kept. */
+/**
+ * How much each channel matters: the bars of one layer with its threshold, and beside them how much
+ * of each layer is kept.
+ */
 
 import { fresh, h, set } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
@@ -10,7 +13,10 @@ import { ChannelChoice } from "./gesture.js";
 import { importanceLine, unpackedImportance } from "./table.js";
 import { KeptBars } from "./kept_bars.js";
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function importance(root, host, model) {
   return new ImportanceView(root, host, model);
 }

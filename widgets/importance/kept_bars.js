@@ -14,7 +14,8 @@ const KEPT_ROW = 20;
 
 export class KeptBars {
   /**
-   * @param {{ onLayer: (layer: string) => void, onLive: (threshold: number, kept: number[]) => void,
+   * @param {{ onLayer: (layer: string) => void, onLive: (threshold: number, kept: number[]) =>
+   * void,
    *   onSettle: (threshold: number, kept: number[]) => void }} given
    */
   constructor(given) {
@@ -75,7 +76,10 @@ export class KeptBars {
       this.list.scrollTop = scrolledTo(this.list.scrollTop, this.list.clientHeight, KEPT_ROW, at);
   }
 
-  /** Show another number for one layer, as its own threshold is dragged. @param {number} row @param {number} kept */
+  /**
+   * Show another number for one layer, as its own threshold is dragged.
+   * @param {number} row @param {number} kept
+   */
   tell(row, kept) {
     if (this.isMoving) return;
     this.kept = this.kept.with(row, kept);
@@ -172,7 +176,10 @@ export class KeptBars {
     set(this.slider, { "aria-valuetext": `${keptText(kept, all)}${at}` });
   }
 
-  /** Where the slider stands for what is kept, however that came about. @param {ImportanceTable} table */
+  /**
+   * Where the slider stands for what is kept, however that came about.
+   * @param {ImportanceTable} table
+   */
   stepOf(table) {
     const free = table.layers.reduce(
       (sum, _, row) => sum + (canLose(table, row) ? this.kept[row] : 0),

@@ -1,16 +1,21 @@
-/** Where the bars of a layer's channels stand. A square-root scale: the small ones, among which one chooses, have room. No page in here. */
+/**
+ * Where the bars of a layer's channels stand. A square-root scale: the small ones, among which one
+ * chooses, have room. No page in here.
+ */
 
 import { clamped } from "../shared/label_space.js";
 
 /**
- * @typedef {{ left: number, right: number, top: number, bottom: number, most: number, count: number }} ChannelFrame
+ * @typedef {{ left: number, right: number, top: number, bottom: number, most: number, count: number
+ * }} ChannelFrame
  *   `most`: the value at the top
  */
 
 const CHANNEL_MARGIN = { left: 34, right: 12, top: 8, bottom: 20 };
 
 /**
- * @param {number} width @param {number} height @param {{ value: Float32Array, error: Float32Array }} sorted @returns {ChannelFrame}
+ * @param {number} width @param {number} height @param {{ value: Float32Array, error: Float32Array
+ * }} sorted @returns {ChannelFrame}
  */
 export function channelFrame(width, height, { value, error }) {
   const reach = value.length ? value[0] + (Number.isNaN(error[0]) ? 0 : error[0]) : 1;
@@ -39,12 +44,18 @@ export function valueAt(frame, y) {
   return frame.most * share * share;
 }
 
-/** Where the bar of a channel begins. @param {ChannelFrame} frame @param {number} place among the sorted */
+/**
+ * Where the bar of a channel begins.
+ * @param {ChannelFrame} frame @param {number} place among the sorted
+ */
 export function leftOf(frame, place) {
   return frame.left + ((frame.right - frame.left) * place) / Math.max(1, frame.count);
 }
 
-/** All bars as one path; as many as there are pixels where there are more. @param {ChannelFrame} frame @param {Float32Array} values */
+/**
+ * All bars as one path; as many as there are pixels where there are more.
+ * @param {ChannelFrame} frame @param {Float32Array} values
+ */
 export function barsPath(frame, values) {
   const width = (frame.right - frame.left) / Math.max(1, frame.count);
   const gap = width >= 4 ? 1 : width >= 2.5 ? 0.5 : 0;
@@ -56,7 +67,11 @@ export function barsPath(frame, values) {
     .join("");
 }
 
-/** The standard errors of bars that are wide enough, a line each; "" where they are not, or nobody knows them. @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted */
+/**
+ * The standard errors of bars that are wide enough, a line each; "" where they are not, or nobody
+ * knows them.
+ * @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted
+ */
 export function whiskerPath(frame, { value, error }) {
   if (!hasWhiskers(frame) || !value.length || Number.isNaN(error[0])) return "";
   const marks = Array.from(value, (one, place) => {
@@ -66,7 +81,11 @@ export function whiskerPath(frame, { value, error }) {
   return marks.join("");
 }
 
-/** What the standard errors of narrow bars span, as one path; "" where there are whiskers, or nobody knows them. @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted */
+/**
+ * What the standard errors of narrow bars span, as one path; "" where there are whiskers, or nobody
+ * knows them.
+ * @param {ChannelFrame} frame @param {{ value: Float32Array, error: Float32Array }} sorted
+ */
 export function bandPath(frame, { value, error }) {
   if (hasWhiskers(frame) || !value.length || Number.isNaN(error[0])) return "";
   const places = placesOf(frame);
@@ -81,7 +100,10 @@ export function bandPath(frame, { value, error }) {
   return `M${[...side(1), ...under].join("L")}Z`;
 }
 
-/** Round values up the axis: 1 is the layer's mean. @param {ChannelFrame} frame @returns {number[]} */
+/**
+ * Round values up the axis: 1 is the layer's mean.
+ * @param {ChannelFrame} frame @returns {number[]}
+ */
 export function channelTicks(frame) {
   const steps = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096].filter(
     (value) => value <= frame.most,
@@ -105,7 +127,7 @@ export function keptText(kept, all) {
   return `${kept.toLocaleString("en-US")} of ${all.toLocaleString("en-US")} channels kept`;
 }
 
-/** A threshold as short as it can be told. @param {number} value */
+/** A threshold as short as it can be written. @param {number} value */
 export function thresholdText(value) {
   return value >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(2)));
 }
@@ -115,7 +137,10 @@ function hasWhiskers(frame) {
   return (frame.right - frame.left) / Math.max(1, frame.count) >= 5;
 }
 
-/** The bars to draw: where there are more than pixels, the first of each pixel. @param {ChannelFrame} frame @returns {{ place: number, end: number }[]} */
+/**
+ * The bars to draw: where there are more than pixels, the first of each pixel.
+ * @param {ChannelFrame} frame @returns {{ place: number, end: number }[]}
+ */
 function placesOf(frame) {
   const bars = Math.min(frame.count, Math.max(1, Math.floor(frame.right - frame.left)));
   const at = (/** @type {number} */ bar) => Math.floor((bar * frame.count) / bars);

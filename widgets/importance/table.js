@@ -1,18 +1,27 @@
-/** A packed importance as columns, sorted layer by layer, and what a threshold keeps. What `packed_importance` of `wire.py` packed. No page in here. */
+/**
+ * A packed importance as columns, sorted layer by layer, and what a threshold keeps. What
+ * `packed_importance` of `wire.py` packed. No page in here.
+ */
 
 import { float32s, int32s, spelledOut } from "../shared/unpack.js";
 
 /**
- * The channels of a layer, the most important first: values in the layer's mean, and their standard errors in the same.
+ * The channels of a layer, the most important first: values in the layer's mean, and their standard
+ * errors in the same.
  * @typedef {{ value: Float32Array, error: Float32Array, channel: Uint32Array }} SortedChannels
  * @typedef {{
- *   isKnown: boolean, title: string, machine: string, method: string, unit: string, cutBy: string, examples: number, isInterrupted: boolean, notes: string[],
- *   layers: string[], place: Map<string, number>, kind: string[], note: string[], channels: Int32Array, isAnswer: Int32Array, mean: Float32Array,
+ *   isKnown: boolean, title: string, machine: string, method: string, unit: string, cutBy: string,
+ *   examples: number, isInterrupted: boolean, notes: string[],
+ *   layers: string[], place: Map<string, number>, kind: string[], note: string[], channels:
+ *   Int32Array, isAnswer: Int32Array, mean: Float32Array,
  *   sorted: SortedChannels[], all: Float32Array,
  * }} ImportanceTable `all`: the values of every channel that can go, the largest first
  */
 
-/** What the trait `data` holds; `{}` is an importance that is not yet there. @param {any} data @returns {ImportanceTable} */
+/**
+ * What the trait `data` holds; `{}` is an importance that is not yet there.
+ * @param {any} data @returns {ImportanceTable}
+ */
 export function unpackedImportance(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const numbers = (/** @type {string} */ name) =>
@@ -46,19 +55,26 @@ export function canLose(table, row) {
   return table.sorted[row]?.value.length > 1 && !table.isAnswer[row];
 }
 
-/** How many channels of a layer are not below a threshold; one at least, and all where none can go. @param {ImportanceTable} table @param {number} row @param {number} threshold */
+/**
+ * How many channels of a layer are not below a threshold; one at least, and all where none can go.
+ * @param {ImportanceTable} table @param {number} row @param {number} threshold
+ */
 export function keptAbove(table, row, threshold) {
   if (!canLose(table, row)) return table.channels[row];
   return Math.max(1, countAbove(table.sorted[row].value, threshold));
 }
 
-/** How many channels of each layer one threshold keeps. @param {ImportanceTable} table @param {number} threshold @returns {number[]} */
+/**
+ * How many channels of each layer one threshold keeps.
+ * @param {ImportanceTable} table @param {number} threshold @returns {number[]}
+ */
 export function keptByOne(table, threshold) {
   return table.layers.map((_, row) => keptAbove(table, row, threshold));
 }
 
 /**
- * A threshold that keeps so many: half way to the next that is not kept, so that no rounding decides; 0 keeps all.
+ * A threshold that keeps so many: half way to the next that is not kept, so that no rounding
+ * decides; 0 keeps all.
  * @param {Float32Array} values the largest first @param {number} kept
  */
 export function thresholdKeeping(values, kept) {
@@ -86,7 +102,10 @@ export function importanceLine(table) {
     .join(" · ");
 }
 
-/** @param {Int32Array} counts @param {DataView} [value] @param {DataView} [error] @returns {SortedChannels[]} */
+/**
+ * @param {Int32Array} counts @param {DataView} [value] @param {DataView} [error] @returns
+ * {SortedChannels[]}
+ */
 function sortedLayers(counts, value, error) {
   const [values, errors] = [value, error].map((view) =>
     view ? float32s(view) : new Float32Array(),

@@ -1,4 +1,7 @@
-/** The channels of one layer as bars, the most important first, and a threshold that is dragged, or moved by keys. */
+/**
+ * The channels of one layer as bars, the most important first, and a threshold that is dragged, or
+ * moved by keys.
+ */
 
 import { freshId, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
@@ -22,7 +25,8 @@ const TOUCH_REACH = 22; // how near a finger has to come to the line; elsewhere 
 
 export class ThresholdChart {
   /**
-   * @param {{ onLive: (threshold: number, kept: number) => void, onSettle: (threshold: number, kept: number) => void }} given
+   * @param {{ onLive: (threshold: number, kept: number) => void, onSettle: (threshold: number,
+   * kept: number) => void }} given
    *   `onLive`: on the way, once a picture; `onSettle`: the gesture has ended there
    * @param {number} height
    */
@@ -32,7 +36,10 @@ export class ThresholdChart {
     this.table = /** @type {ImportanceTable | null} */ (null);
     this.row = -1;
     this.threshold = 0;
-    /** Where a gesture began; null between gestures. @type {{ threshold: number, pointer: number | null } | null} */
+    /**
+     * Where a gesture began; null between gestures.
+     * @type {{ threshold: number, pointer: number | null } | null}
+     */
     this.gesture = null;
     this.frame = channelFrame(300, height, {
       value: new Float32Array(),
@@ -266,7 +273,10 @@ export class ThresholdChart {
     this.given.onSettle(this.threshold, this.kept);
   }
 
-  /** Up is a higher threshold, by a channel; a page is a tenth of them. @param {KeyboardEvent} event */
+  /**
+   * Up is a higher threshold, by a channel; a page is a tenth of them.
+   * @param {KeyboardEvent} event
+   */
   key(event) {
     const kept = this.canMove ? this.keptAfter(event.key) : null;
     if (kept === null || event.ctrlKey || event.metaKey || event.altKey) return;

@@ -1,4 +1,7 @@
-/** What of a layer table is shown, and in which order: folding, sorting, the filter and the chosen row. No page in sight. */
+/**
+ * What of a layer table is shown, and in which order: folding, sorting, the filter and the chosen
+ * row. No page in here.
+ */
 
 import { nextSorting, shownRows } from "../shared/order.js";
 import { above, isBranch } from "../shared/tree.js";
@@ -21,7 +24,10 @@ export class Arrangement {
     this.rows = [];
   }
 
-  /** Show another profile; what is folded, sorted, filtered and chosen stays. @param {import("../shared/unpack.js").LayerTable} table */
+  /**
+   * Show another profile; what is folded, sorted, filtered and chosen stays.
+   * @param {import("../shared/unpack.js").LayerTable} table
+   */
   take(table) {
     const { chosen } = this;
     this.table = table;

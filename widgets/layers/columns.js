@@ -1,4 +1,7 @@
-/** The columns of the layer table: what they show, what they are sorted by, and which of them give way first. */
+/**
+ * The columns of the layer table: what they show, what they are sorted by, and which of them give
+ * way first.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 import { readableBytes, readableCount, readableMs, readablePercent } from "../shared/format.js";
@@ -8,7 +11,8 @@ import { numberAt } from "../shared/unpack.js";
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
 
 /**
- * A column. Of several that do not fit, the one with the lowest `rank` gives way. A cell is drawn again when `key` says another thing.
+ * A column. Of several that do not fit, the one with the lowest `rank` gives way. A cell is drawn
+ * again when `key` says another thing.
  * @typedef {{
  *   name: string, label: string, width: number, rank: number, hint?: string, isNumber?: boolean,
  *   value: (table: LayerTable, row: number) => number | string,
@@ -17,7 +21,10 @@ import { numberAt } from "../shared/unpack.js";
  * }} Column
  */
 
-/** What binds a layer, as on the roofline: colour is not the only sign. @type {Record<string, string>} */
+/**
+ * What binds a layer, as on the roofline: colour is not the only sign.
+ * @type {Record<string, string>}
+ */
 export const BOUND_SHAPES = { compute: "●", memory: "■", overhead: "▲" };
 
 export const NAME_WIDTH = 190;
@@ -102,7 +109,8 @@ export const LAYER_COLUMNS = [
 
 /**
  * The columns that fit, in their order; the layer's name has its own room.
- * @template {{ width: number, rank: number }} C @param {C[]} columns @param {number} width @param {number} [nameWidth] @returns {C[]}
+ * @template {{ width: number, rank: number }} C @param {C[]} columns @param {number} width @param
+ * {number} [nameWidth] @returns {C[]}
  */
 export function fittingColumns(columns, width, nameWidth = NAME_WIDTH) {
   const kept = new Set();
@@ -120,7 +128,10 @@ export function nameWidthIn(width) {
   return Math.min(NAME_WIDTH, Math.max(110, Math.round(width * 0.38)));
 }
 
-/** A bar's length: 0–1 of the cell, at least a sliver of what is there. @param {number} value @param {number} whole */
+/**
+ * A bar's length: 0–1 of the cell, at least a sliver of what is there.
+ * @param {number} value @param {number} whole
+ */
 export function barLength(value, whole) {
   if (!(value > 0) || !(whole > 0)) return 0;
   return Math.min(1, Math.max(0.01, value / whole));
@@ -140,7 +151,8 @@ function wholePercent(ratio) {
 
 /**
  * @param {string} name @param {string} label @param {number} width @param {number} rank
- * @param {(table: LayerTable, row: number) => string} value @param {string} [hint] @returns {Column}
+ * @param {(table: LayerTable, row: number) => string} value @param {string} [hint] @returns
+ * {Column}
  */
 function textColumn(name, label, width, rank, value, hint) {
   /** @type {Column["draw"]} */
@@ -152,7 +164,8 @@ function textColumn(name, label, width, rank, value, hint) {
 }
 
 /**
- * @param {string} name @param {string} label @param {number} width @param {number} rank @param {string} hint
+ * @param {string} name @param {string} label @param {number} width @param {number} rank @param
+ * {string} hint
  * @param {(value: number) => string} written @returns {Column}
  */
 function numberColumn(name, label, width, rank, hint, written) {
@@ -174,7 +187,10 @@ function numberColumn(name, label, width, rank, hint, written) {
   };
 }
 
-/** @param {string} name @param {string} label @param {number} width @param {number} rank @param {string} hint @returns {Column} */
+/**
+ * @param {string} name @param {string} label @param {number} width @param {number} rank @param
+ * {string} hint @returns {Column}
+ */
 function timeColumn(name, label, width, rank, hint) {
   /** @type {Column["draw"]} */
   const draw = (cell, table, row) => {

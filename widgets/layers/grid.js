@@ -16,7 +16,8 @@ const ROW_HEIGHT = 22;
 
 export class LayerGrid {
   /**
-   * @param {{ onChoose: (layer: string, isPassing: boolean) => void, onShown: (shown: number, all: number) => void }} given
+   * @param {{ onChoose: (layer: string, isPassing: boolean) => void, onShown: (shown: number, all:
+   * number) => void }} given
    *   `isPassing`: an arrow is held down, and the row is only one on the way
    */
   constructor(given) {
@@ -56,7 +57,7 @@ export class LayerGrid {
     this.draw();
   }
 
-  /** Choose a layer and bring it into sight; null is none. @param {string | null} layer */
+  /** Choose a layer and bring it into view; null is none. @param {string | null} layer */
   choose(layer) {
     const before = this.shown.rows;
     this.shown.choose(layer);
@@ -211,7 +212,10 @@ export class LayerGrid {
     this.given.onShown(rows.length, table.layers.length);
   }
 
-  /** Change what is folded; where that moves the choice, it is told. @param {() => void} change */
+  /**
+   * Change what is folded; where that moves the choice, the host is notified.
+   * @param {() => void} change
+   */
   following(change) {
     const { chosen } = this.shown;
     change();

@@ -7,15 +7,19 @@ import { LayerGrid } from "./grid.js";
 import { unpackedProfile } from "../shared/unpack.js";
 
 /**
- * A layer table is a view that takes columns: `extras([...])` adds them, `refresh()` draws their cells where their key changed.
+ * A layer table is a view that takes columns: `extras([...])` adds them, `refresh()` draws their
+ * cells where their key changed.
  * `tools` is the filter, for whoever wants it elsewhere; `filter()` goes to it.
  * @typedef {import("../shared/host.js").View & {
- *   extras: (columns: import("./columns.js").Column[]) => void, refresh: () => void, tools: HTMLElement, filter: () => void,
+ *   extras: (columns: import("./columns.js").Column[]) => void, refresh: () => void, tools:
+ *   HTMLElement, filter: () => void,
  *   table: () => import("../shared/unpack.js").LayerTable,
  * }} LayersView
  */
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {LayersView} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {LayersView}
+ */
 export function layers(root, host) {
   const title = h("h2", { class: "pf-layers-title" });
   const empty = h("p", { class: "pf-layers-empty", role: "status" });

@@ -17,7 +17,10 @@ export function listenToKeys(grid) {
   });
 }
 
-/** Escape leads from what can be operated in a row back to the row. @param {LayerGrid} grid @param {KeyboardEvent} event */
+/**
+ * Escape leads from what can be operated in a row back to the row.
+ * @param {LayerGrid} grid @param {KeyboardEvent} event
+ */
 function isLeft(grid, event) {
   if (event.key !== "Escape" || !grid.body.contains(/** @type {Node} */ (event.target)))
     return false;
@@ -37,7 +40,10 @@ function isObeyed(grid, event) {
   return true;
 }
 
-/** Open or close a branch; of a leaf, go to what can be operated. @param {LayerGrid} grid @param {number} index */
+/**
+ * Open or close a branch; of a leaf, go to what can be operated.
+ * @param {LayerGrid} grid @param {number} index
+ */
 function enterRow(grid, index) {
   const row = grid.shown.rows[index];
   if (grid.shown.canFold(row)) grid.fold(row);

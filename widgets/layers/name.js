@@ -1,4 +1,7 @@
-/** The cell of a layer's name: in the tree its own name, indented, with what folds it; in a list its whole path. */
+/**
+ * The cell of a layer's name: in the tree its own name, indented, with what folds it; in a list its
+ * whole path.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 import { piecesOf } from "../shared/order.js";
@@ -6,14 +9,19 @@ import { isBranch, ownName } from "../shared/tree.js";
 
 const INDENT = 14;
 
-/** What a layer is called where it has no path: the model itself. @param {import("../shared/unpack.js").LayerTable} table @param {number} row */
+/**
+ * What a layer is called where it has no path: the model itself.
+ * @param {import("../shared/unpack.js").LayerTable} table @param {number} row
+ */
 export function titleOf(table, row) {
   return table.layers[row] || table.workload || "the model";
 }
 
 /**
- * @param {HTMLElement} cell @param {import("../shared/unpack.js").LayerTable} table @param {number} row
- * @param {{ isTree: boolean, isClosed: boolean, words: string[], onFold: (row: number) => void }} how
+ * @param {HTMLElement} cell @param {import("../shared/unpack.js").LayerTable} table @param {number}
+ * row
+ * @param {{ isTree: boolean, isClosed: boolean, words: string[], onFold: (row: number) => void }}
+ * how
  */
 export function drawName(cell, table, row, how) {
   cell.title = titleOf(table, row);

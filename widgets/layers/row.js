@@ -16,8 +16,10 @@ export function emptyRow() {
 }
 
 /**
- * Fill a row; cells whose key is the same stay as they are, so that an open list of choices stays open.
- * @param {HTMLElement} element @param {Column[]} columns @param {import("../shared/unpack.js").LayerTable} table @param {number} row
+ * Fill a row; cells whose key is the same stay as they are, so that an open list of choices stays
+ * open.
+ * @param {HTMLElement} element @param {Column[]} columns @param
+ * {import("../shared/unpack.js").LayerTable} table @param {number} row
  * @param {string} edition of the table: another one draws all
  */
 export function drawCells(element, columns, table, row, edition) {
@@ -34,7 +36,8 @@ export function drawCells(element, columns, table, row, edition) {
 
 /**
  * Say where a row stands and whether it is chosen; only attributes change.
- * @param {HTMLElement} element @param {{ id: string, index: number, level: number, isOpen: boolean | null, isChosen: boolean }} place
+ * @param {HTMLElement} element @param {{ id: string, index: number, level: number, isOpen: boolean
+ * | null, isChosen: boolean }} place
  */
 export function placeRow(element, place) {
   set(element, {

@@ -1,4 +1,7 @@
-/** What a call holds in memory over its time, stacked by layers, and beside it the map of what is alive at one moment: the peak, or another. */
+/**
+ * What a call holds in memory over its time, stacked by layers, and beside it the map of what is
+ * alive at one moment: the peak, or another.
+ */
 
 import { HoverCard, freshId, indexAfterKey, onWidth } from "../shared/chart.js";
 import { fresh, h, s, set } from "../shared/dom.js";
@@ -19,7 +22,10 @@ import {
 
 const MAP_HEIGHT = 300;
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
+ * {import("../shared/host.js").View}
+ */
 export function memory(root, host) {
   return new MemoryView(root, host);
 }
@@ -162,7 +168,7 @@ class MemoryView {
     const parts = memoryMap(heldAt(this.data, moment), width, MAP_HEIGHT);
     this.cells = parts.flatMap((part) => part.cells);
     this.boxes = this.cells.map((cell, index) =>
-      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.told(cell).join(", ")),
+      mapCell(cell, `${this.id}-${index}`, this.nameOf(cell), this.description(cell).join(", ")),
     );
     const names = parts.map(({ kind, bytes, y }) =>
       s(
@@ -271,7 +277,7 @@ class MemoryView {
   }
 
   /** @param {MapCell} cell @returns {string[]} */
-  told(cell) {
+  description(cell) {
     return [
       this.nameOf(cell),
       cell.held.kind,

@@ -1,4 +1,7 @@
-/** A call's memory as geometry: what is alive at each moment, stacked by groups of layers. No page in here. */
+/**
+ * A call's memory as geometry: what is alive at each moment, stacked by groups of layers. No page
+ * in here.
+ */
 
 import { linearScale, linearTicks } from "../shared/scale.js";
 
@@ -7,18 +10,24 @@ import { linearScale, linearTicks } from "../shared/scale.js";
  * @typedef {{
  *   title: string, sentence: string, note: string, workload: string, duration: number,
  *   layers: string[], weights: number[], groups: string[], groupOf: number[],
- *   time: number[], change: number[], layerOf: number[], isWorkspace: boolean[], alive: number[], peak: number,
+ *   time: number[], change: number[], layerOf: number[], isWorkspace: boolean[], alive: number[],
+ *   peak: number,
  * }} Timeline
  * @typedef {"weights" | "activations" | "workspace"} HeldKind
  * @typedef {{ layer: string, kind: HeldKind, bytes: number, group: number }} Held
- * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom: number,
- *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[], ticksY: number[] }} MemoryFrame
+ * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom:
+ * number,
+ *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[],
+ *   ticksY: number[] }} MemoryFrame
  */
 
 export const HELD_KINDS = /** @type {HeldKind[]} */ (["weights", "activations", "workspace"]);
 const TICK_SIZES = [1, 1e3, 1e6, 1e9, 1e12];
 
-/** What the trait `data` holds; null where there is nothing to draw. @param {any} data @returns {Timeline | null} */
+/**
+ * What the trait `data` holds; null where there is nothing to draw.
+ * @param {any} data @returns {Timeline | null}
+ */
 export function unpackedTimeline(data) {
   if (!Array.isArray(data?.layers)) return null;
   const change = numbersOf(data.change_bytes, 8, (view, at) => view.getFloat64(at, true));
@@ -120,7 +129,10 @@ export function aliveOfLayer(timeline, events, layer) {
   });
 }
 
-/** The event that holds at a moment: the last before it. @param {number[]} times @param {number} moment */
+/**
+ * The event that holds at a moment: the last before it.
+ * @param {number[]} times @param {number} moment
+ */
 export function eventAt(times, moment) {
   let [low, high] = [0, times.length];
   while (low < high) {
@@ -152,7 +164,8 @@ export function memoryFrame(width, timeline) {
 
 /**
  * Areas that lie on each other, one a group, as steps: what an event left is there until the next.
- * @param {number[]} times @param {number[][]} stacks @param {number} end @param {MemoryFrame} frame @returns {string[]}
+ * @param {number[]} times @param {number[][]} stacks @param {number} end @param {MemoryFrame} frame
+ * @returns {string[]}
  */
 export function stackedPaths(times, stacks, end, frame) {
   const count = stacks[0]?.length ?? 0;
@@ -166,12 +179,17 @@ export function stackedPaths(times, stacks, end, frame) {
   });
 }
 
-/** @param {number[]} times @param {number[]} values @param {number} end @param {MemoryFrame} frame */
+/**
+ * @param {number[]} times @param {number[]} values @param {number} end @param {MemoryFrame} frame
+ */
 export function stepPath(times, values, end, frame) {
   return values.length ? `M${stepSpots(times, values, end, frame).join("L")}` : "";
 }
 
-/** @param {number} most @param {number} count @returns {number[]} round in the unit that they are read in */
+/**
+ * @param {number} most @param {number} count @returns {number[]} round in the unit that they are
+ * read in
+ */
 function byteTicks(most, count) {
   const unit = TICK_SIZES.findLast((size) => size <= most) ?? 1;
   return linearTicks(0, most / unit, count).map((value) => value * unit);
@@ -183,12 +201,18 @@ function runningSum(values) {
   return values.map((value) => (sum += value));
 }
 
-/** @param {DataView} view @param {number} size @param {(view: DataView, at: number) => number} read @returns {number[]} */
+/**
+ * @param {DataView} view @param {number} size @param {(view: DataView, at: number) => number} read
+ * @returns {number[]}
+ */
 function numbersOf(view, size, read) {
   return Array.from({ length: view.byteLength / size }, (_, index) => read(view, index * size));
 }
 
-/** @param {number[]} times @param {number[]} values @param {number} end @param {MemoryFrame} frame @returns {string[]} */
+/**
+ * @param {number[]} times @param {number[]} values @param {number} end @param {MemoryFrame} frame
+ * @returns {string[]}
+ */
 function stepSpots(times, values, end, frame) {
   return values.flatMap((value, index) => {
     const y = frame.y(value).toFixed(1);

@@ -1,4 +1,7 @@
-/** What is alive at one moment as a treemap: a part for each kind, in it a box for each layer. No page in here. */
+/**
+ * What is alive at one moment as a treemap: a part for each kind, in it a box for each layer. No
+ * page in here.
+ */
 
 import { HELD_KINDS } from "./layout.js";
 
@@ -6,14 +9,16 @@ import { HELD_KINDS } from "./layout.js";
  * @typedef {import("./layout.js").Held} Held
  * @typedef {{ x: number, y: number, width: number, height: number }} MapBox
  * @typedef {{ held: Held, box: MapBox }} MapCell
- * @typedef {{ kind: import("./layout.js").HeldKind, bytes: number, y: number, cells: MapCell[] }} MapPart
+ * @typedef {{ kind: import("./layout.js").HeldKind, bytes: number, y: number, cells: MapCell[] }}
+ * MapPart
  */
 
 const MAP_HEADING = 18;
 const LOWEST_PART = 22;
 
 /**
- * The map: a part for each kind, as high as its share but never too low to be named, and in it a box for each layer.
+ * The map: a part for each kind, as high as its share but never too low to be named, and in it a
+ * box for each layer.
  * @param {Held[]} held @param {number} width @param {number} height
  * @returns {MapPart[]}
  */
@@ -38,7 +43,8 @@ export function memoryMap(held, width, height) {
 }
 
 /**
- * A treemap: boxes whose surfaces are as the sizes, as near to squares as rows of them can be. Sizes come largest first.
+ * A treemap: boxes whose surfaces are as the sizes, as near to squares as rows of them can be.
+ * Sizes come largest first.
  * @param {number[]} sizes @param {MapBox} box @returns {MapBox[]}
  */
 export function squarified(sizes, box) {
@@ -63,7 +69,7 @@ export function squarified(sizes, box) {
 }
 
 /**
- * Room in the ratio of the sizes, but none below the least.
+ * LabelSpace in the ratio of the sizes, but none below the least.
  * @param {number[]} sizes @param {number} room @param {number} least @returns {number[]}
  */
 export function shares(sizes, room, least) {
@@ -75,7 +81,10 @@ export function shares(sizes, room, least) {
   return wanted.map((size, index) => size - (over * spare[index]) / slack);
 }
 
-/** How far the worst box of a row is from a square. @param {number[]} areas @param {number} first @param {number} count @param {number} side */
+/**
+ * How far the worst box of a row is from a square.
+ * @param {number[]} areas @param {number} first @param {number} count @param {number} side
+ */
 function worst(areas, first, count, side) {
   let sum = 0;
   for (let index = first; index < first + count; index++) sum += areas[index];
@@ -83,7 +92,10 @@ function worst(areas, first, count, side) {
   return Math.max((side * side * largest) / (sum * sum), (sum * sum) / (side * side * smallest));
 }
 
-/** A row along the shorter side; the answer is the room that is left. @param {number[]} areas @param {MapBox} box @param {MapBox[]} placed */
+/**
+ * A row along the shorter side; the answer is the room that is left.
+ * @param {number[]} areas @param {MapBox} box @param {MapBox[]} placed
+ */
 function layRow(areas, box, placed) {
   const isUpright = box.width >= box.height;
   const sum = areas.reduce((total, area) => total + area, 0);

@@ -43,7 +43,10 @@ export function memoryGrid(frame) {
   return s("g", { "aria-hidden": "true" }, ...up, ...across, name);
 }
 
-/** What each group has alive, on top of each other. @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement} */
+/**
+ * What each group has alive, on top of each other.
+ * @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement}
+ */
 export function memoryAreas(timeline, frame) {
   const events = drawnEvents(timeline, frame.right - frame.left);
   const times = events.map((event) => timeline.time[event]);
@@ -59,7 +62,8 @@ export function memoryAreas(timeline, frame) {
 
 /**
  * What the selected layer has alive, from the floor.
- * @param {Timeline} timeline @param {MemoryFrame} frame @param {string} layer @returns {SVGElement | null}
+ * @param {Timeline} timeline @param {MemoryFrame} frame @param {string} layer @returns {SVGElement
+ * | null}
  */
 export function memoryOfLayer(timeline, frame, layer) {
   if (!layer) return null;
@@ -71,7 +75,10 @@ export function memoryOfLayer(timeline, frame, layer) {
     : null;
 }
 
-/** The moment when most is alive, with its figures. @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement | null} */
+/**
+ * The moment when most is alive, with its figures.
+ * @param {Timeline} timeline @param {MemoryFrame} frame @returns {SVGElement | null}
+ */
 export function memoryPeak(timeline, frame) {
   if (timeline.peak < 0) return null;
   const [x, y] = [frame.x(timeline.time[timeline.peak]), frame.y(timeline.alive[timeline.peak])];
@@ -90,7 +97,10 @@ export function memoryPeak(timeline, frame) {
   );
 }
 
-/** The moment that is told of. @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement} */
+/**
+ * The moment that is described.
+ * @param {Timeline} timeline @param {MemoryFrame} frame @param {number} event @returns {SVGElement}
+ */
 export function memoryCross(timeline, frame, event) {
   const [x, y] = [frame.x(timeline.time[event]), frame.y(timeline.alive[event])];
   const line = s("line", { x1: x, x2: x, y1: frame.top, y2: frame.bottom, class: "pf-cross" });
@@ -99,16 +109,17 @@ export function memoryCross(timeline, frame, event) {
 
 /**
  * A box of the map as an option of the list that the map is for a screen reader.
- * @param {MapCell} cell @param {string} id @param {string} name @param {string} told @returns {SVGElement}
+ * @param {MapCell} cell @param {string} id @param {string} name @param {string} label @returns
+ * {SVGElement}
  */
-export function mapCell({ held, box }, id, name, told) {
+export function mapCell({ held, box }, id, name, label) {
   const inner = { width: Math.max(0, box.width - 1), height: Math.max(0, box.height - 1) };
   return s(
     "g",
     {
       id,
       role: "option",
-      "aria-label": told,
+      "aria-label": label,
       "aria-selected": "false",
       class: `pf-map-cell pf-held-${held.kind}`,
     },
@@ -123,7 +134,11 @@ export function mapCell({ held, box }, id, name, told) {
   );
 }
 
-/** As much as there is room for. @param {import("./map.js").MapBox} box @param {string} name @param {string} bytes @returns {SVGElement[]} */
+/**
+ * As much as there is room for.
+ * @param {import("./map.js").MapBox} box @param {string} name @param {string} bytes @returns
+ * {SVGElement[]}
+ */
 function cellText(box, name, bytes) {
   const letters = Math.floor((box.width - 10) / (0.6 * MAP_LETTER));
   if (letters < 5 || box.height < MAP_LETTER + 6) return [];
@@ -138,7 +153,10 @@ function cellText(box, name, bytes) {
     : [first];
 }
 
-/** In little room only the end of a name, which tells layers apart. @param {string} name @param {number} letters */
+/**
+ * In little room only the end of a name, which tells layers apart.
+ * @param {string} name @param {number} letters
+ */
 function fittedName(name, letters) {
   const all = [...name];
   return letters < 18 && all.length > letters

@@ -48,20 +48,20 @@ test("a timeline is unpacked to the byte, wherever its buffers begin", () => {
   assert.equal(unpackedTimeline({}), null);
 });
 
-test("what is alive at a moment is told by layer and kind, the largest first", () => {
+test("what is alive at a moment is shown by layer and kind, the largest first", () => {
   const timeline = unpackedTimeline(sent());
-  const told = (event) =>
+  const figures = (event) =>
     heldAt(timeline, event).map((held) => [held.layer, held.kind, held.bytes]);
-  assert.deepEqual(told(timeline.peak), [
+  assert.deepEqual(figures(timeline.peak), [
     ["b.c", "workspace", 5e9 + 1],
     ["a", "activations", 100],
     ["a", "weights", 40],
   ]);
-  assert.deepEqual(told(4), [
+  assert.deepEqual(figures(4), [
     ["a", "weights", 40],
     ["b.c", "activations", 30],
   ]);
-  assert.deepEqual(told(-1), [["a", "weights", 40]]);
+  assert.deepEqual(figures(-1), [["a", "weights", 40]]);
 });
 
 test("groups and layers are followed through the events", () => {

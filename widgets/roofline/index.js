@@ -1,4 +1,6 @@
-/** Layers under the roofs of a machine: the nearer a dot is to its roof, the less there is to gain. */
+/**
+ * Layers under the roofs of a machine: the nearer a dot is to its roof, the less there is to gain.
+ */
 
 import { plottedPoints, roofGflops, rooflineDots, rooflineFrame } from "./layout.js";
 import {
@@ -18,11 +20,17 @@ import { roundedText } from "../shared/scale.js";
 /** @typedef {import("./layout.js").Dot} Dot */
 /** @typedef {import("./layout.js").Point} Point */
 /** @typedef {import("./layout.js").Ceiling} Ceiling */
-/** @typedef {{ points: Point[], ceiling: Ceiling, workload?: string, machine?: string }} RooflineData */
+/**
+ * @typedef {{ points: Point[], ceiling: Ceiling, workload?: string, machine?: string }}
+ * RooflineData
+ */
 
 const BOUNDS = ["compute", "memory", "overhead"];
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
+ * {import("../shared/host.js").View}
+ */
 export function roofline(root, host) {
   return new RooflineView(root, host);
 }
@@ -121,7 +129,10 @@ class RooflineView {
     );
   }
 
-  /** A word of the legend, which takes its dots out and puts them back. @param {string} bound @returns {HTMLElement | null} */
+  /**
+   * A word of the legend, which takes its dots out and puts them back.
+   * @param {string} bound @returns {HTMLElement | null}
+   */
   legendKey(bound) {
     const count = this.data?.points.filter((point) => point.bound === bound).length ?? 0;
     if (!count) return null;
@@ -148,7 +159,7 @@ class RooflineView {
     this.frame = rooflineFrame(width, points, ceiling);
     this.dots = rooflineDots(points, this.frame).filter((dot) => !this.hidden.has(dot.bound ?? ""));
     this.marks = this.dots.map((dot, index) =>
-      dotMark(dot, `${this.id}-${index}`, this.told(dot).join(", ")),
+      dotMark(dot, `${this.id}-${index}`, this.description(dot).join(", ")),
     );
     const label = `${this.dots.length} layers under the roofs, the costliest first; arrow keys go through them, Enter selects`;
     set(this.drawing, {
@@ -181,7 +192,10 @@ class RooflineView {
     return s("text", place, "no layer that computes and moves bytes");
   }
 
-  /** Rings, the way up to the roof and the card follow what is pointed at and what is selected; nothing else is drawn anew. */
+  /**
+   * Rings, the way up to the roof and the card follow what is pointed at and what is selected;
+   * nothing else is drawn anew.
+   */
   mark() {
     if (!this.frame || !this.data) return;
     const [pointed, selected] = [
@@ -269,7 +283,7 @@ class RooflineView {
   }
 
   /** @param {Dot} dot @returns {string[]} */
-  told(dot) {
+  description(dot) {
     return [
       dot.layer || "the model itself",
       this.kindOf(dot),

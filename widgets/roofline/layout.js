@@ -4,13 +4,17 @@ import { clamped } from "../shared/label_space.js";
 import { logScale, logTicks } from "../shared/scale.js";
 
 /**
- * @typedef {{ layer: string, kind: string, intensity: number, gflops: number, ms: number, bound: string | null }} Point
- * @typedef {{ threads?: number, fp32_gflops: number, bf16_gflops?: number | null, fp16_gflops?: number | null,
+ * @typedef {{ layer: string, kind: string, intensity: number, gflops: number, ms: number, bound:
+ * string | null }} Point
+ * @typedef {{ threads?: number, fp32_gflops: number, bf16_gflops?: number | null, fp16_gflops?:
+ * number | null,
  *   int8_gops?: number | null, bandwidth_gbs: number }} Ceiling
  * @typedef {Point & { x: number, y: number, radius: number }} Dot
  * @typedef {{ name: string, rate: number, unit: string }} Roof
- * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom: number,
- *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[], ticksY: number[], lowest: number,
+ * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom:
+ * number,
+ *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticksX: number[],
+ *   ticksY: number[], lowest: number,
  *   highest: number, floor: number, isSmall: boolean }} Frame
  */
 

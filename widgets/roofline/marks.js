@@ -40,7 +40,8 @@ export function rooflineGrid(frame) {
 }
 
 /**
- * The roofs, the format that the model computes in clearly and the others faintly, each with its rate.
+ * The roofs, the format that the model computes in clearly and the others faintly, each with its
+ * rate.
  * @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {SVGElement}
  */
 export function rooflineRoofs(frame, ceiling, dots) {
@@ -83,13 +84,13 @@ export function rooflineLabels(dots, frame, ceiling) {
 
 /**
  * A dot as an option of the list that the drawing is for a screen reader.
- * @param {Dot} dot @param {string} id @param {string} told @returns {SVGElement}
+ * @param {Dot} dot @param {string} id @param {string} label @returns {SVGElement}
  */
-export function dotMark(dot, id, told) {
+export function dotMark(dot, id, label) {
   return s("path", {
     id,
     role: "option",
-    "aria-label": told,
+    "aria-label": label,
     "aria-selected": "false",
     d: markPath(dot.bound, dot.x, dot.y, dot.radius),
     class: `pf-dot pf-of-${dot.bound ?? "none"}`,
@@ -137,7 +138,9 @@ function roofPath(frame, spots) {
   return `M${spots.map(([x, y]) => `${frame.x(x).toFixed(1)} ${frame.y(y).toFixed(1)}`).join("L")}`;
 }
 
-/** @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {SVGElement | null} */
+/**
+ * @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {SVGElement | null}
+ */
 function memoryLabel(frame, ceiling, dots) {
   const name = memoryName(frame, ceiling, dots);
   if (!name) return null;
@@ -145,7 +148,10 @@ function memoryLabel(frame, ceiling, dots) {
   return s("text", { transform: turned, y: -5, class: "pf-roof-name pf-strong" }, name.text);
 }
 
-/** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} look @returns {SVGElement} */
+/**
+ * @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} look
+ * @returns {SVGElement}
+ */
 function line(x1, y1, x2, y2, look) {
   return s("line", {
     x1: x1.toFixed(1),

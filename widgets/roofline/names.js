@@ -1,8 +1,11 @@
-/** Which names stand where on a roofline: along the roofs, and beside the costliest dots. No page in here. */
+/**
+ * Which names stand where on a roofline: along the roofs, and beside the costliest dots. No page in
+ * here.
+ */
 
 import { textWidth, withoutMiddle } from "../shared/lettering.js";
 import { roofGflops, roofsOf } from "./layout.js";
-import { clusters, leaderOf, Room } from "../shared/label_space.js";
+import { clusters, leaderOf, LabelSpace } from "../shared/label_space.js";
 import { linearScale, roundedText } from "../shared/scale.js";
 
 /**
@@ -12,7 +15,8 @@ import { linearScale, roundedText } from "../shared/scale.js";
  * @typedef {import("./layout.js").Roof} Roof
  * @typedef {import("../shared/label_space.js").Spot} Spot
  * @typedef {{ x: number, y: number, angle: number, length: number, text: string }} MemoryName
- * @typedef {{ text: string, box: import("../shared/label_space.js").Box, leader: [Spot, Spot] | null }} Label
+ * @typedef {{ text: string, box: import("../shared/label_space.js").Box, leader: [Spot, Spot] |
+ * null }} Label
  */
 
 export const LETTER = 11;
@@ -21,7 +25,8 @@ const LABELLED = 5;
 
 /**
  * Names along the roofs, one for roofs that nearly coincide.
- * @param {Frame} frame @param {Ceiling} ceiling @returns {{ text: string, y: number, isMain: boolean }[]}
+ * @param {Frame} frame @param {Ceiling} ceiling @returns {{ text: string, y: number, isMain:
+ * boolean }[]}
  */
 export function roofNames(frame, ceiling) {
   /** @type {{ roofs: Roof[], y: number }[]} */
@@ -40,7 +45,8 @@ export function roofNames(frame, ceiling) {
 }
 
 /**
- * The memory roof's name, as steep as the roof and over as few dots as can be; null where the roof is too short for it.
+ * The memory roof's name, as steep as the roof and over as few dots as can be; null where the roof
+ * is too short for it.
  * @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {MemoryName | null}
  */
 export function memoryName(frame, ceiling, dots) {
@@ -73,7 +79,10 @@ function isUnderName(name, dot) {
   );
 }
 
-/** The first of those with the lowest cost. @template T @param {T[]} items @param {(item: T) => number} cost @returns {T} */
+/**
+ * The first of those with the lowest cost.
+ * @template T @param {T[]} items @param {(item: T) => number} cost @returns {T}
+ */
 function leastBy(items, cost) {
   return items.reduce((best, item) => (cost(item) < cost(best) ? item : best));
 }
@@ -90,7 +99,12 @@ export function dotLabels(dots, frame, ceiling) {
     width: frame.right - frame.left - 4,
     height: frame.bottom - frame.top - 2,
   };
-  const room = new Room(inside, takenBoxes(frame, ceiling, dots), roofSpots(frame, ceiling), dots);
+  const room = new LabelSpace(
+    inside,
+    takenBoxes(frame, ceiling, dots),
+    roofSpots(frame, ceiling),
+    dots,
+  );
   const whole = dots.reduce((sum, dot) => sum + dot.ms, 0) || 1;
   const heads = clusters(dots, 12).filter(({ index }) => dots[index].ms >= WORTH_NAMING * whole);
   return heads.slice(0, LABELLED).flatMap(({ index, others }) => {
@@ -102,7 +116,10 @@ export function dotLabels(dots, frame, ceiling) {
   });
 }
 
-/** @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns {import("../shared/label_space.js").Box[]} */
+/**
+ * @param {Frame} frame @param {Ceiling} ceiling @param {Dot[]} dots @returns
+ * {import("../shared/label_space.js").Box[]}
+ */
 function takenBoxes(frame, ceiling, dots) {
   const names = roofNames(frame, ceiling).map(({ text, y }) => {
     const width = textWidth(text, LETTER);
@@ -120,7 +137,10 @@ function takenBoxes(frame, ceiling, dots) {
   return [...names, ...pieces];
 }
 
-/** @param {Frame} frame @param {Ceiling} ceiling @returns {import("../shared/label_space.js").Spot[]} */
+/**
+ * @param {Frame} frame @param {Ceiling} ceiling @returns
+ * {import("../shared/label_space.js").Spot[]}
+ */
 function roofSpots(frame, ceiling) {
   const across = linearScale(0, 80, Math.log(frame.lowest), Math.log(frame.highest));
   return Array.from({ length: 81 }, (_, step) => {

@@ -13,7 +13,10 @@ const SHAPES = ["compute", "memory", "overhead", null];
 /** @typedef {import("./agreement_layout.js").PairDot} PairDot */
 
 export class AgreementChart {
-  /** @param {{ onLayer: (layer: string) => void, onPoint: (dot: PairDot | null, mark: Element) => void }} given */
+  /**
+   * @param {{ onLayer: (layer: string) => void, onPoint: (dot: PairDot | null, mark: Element) =>
+   * void }} given
+   */
   constructor(given) {
     this.given = given;
     /** @type {import("./table.js").SensitivityTable | null} */
@@ -65,7 +68,10 @@ export class AgreementChart {
     this.mark();
   }
 
-  /** Show a layer's dot of a format, pointed at elsewhere. @param {number | null} row @param {number} format */
+  /**
+   * Show a layer's dot of a format, pointed at elsewhere.
+   * @param {number | null} row @param {number} format
+   */
   follow(row, format) {
     this.pointed = this.dots.find((dot) => dot.row === row && dot.format === format) ?? null;
     this.mark();

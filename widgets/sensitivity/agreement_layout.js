@@ -1,4 +1,7 @@
-/** Predicted against measured as geometry: both axes are one scale, so that equality is the diagonal. No page in here. */
+/**
+ * Predicted against measured as geometry: both axes are one scale, so that equality is the
+ * diagonal. No page in here.
+ */
 
 import { clamped } from "../shared/label_space.js";
 import { logScale, logTicks } from "../shared/scale.js";
@@ -6,15 +9,22 @@ import { heatScale } from "../shared/heat_scale.js";
 import { measuredAt, predictedAt } from "./table.js";
 
 /**
- * @typedef {{ row: number, format: number, predicted: number, measured: number, predictedError: number, measuredError: number }} Pair
- * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom: number, floor: number, highest: number,
- *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticks: number[] }} AgreementFrame
- * @typedef {Pair & { x: number, y: number, radius: number, isBelow: boolean }} PairDot `isBelow`: at the edge, as it is 0, negative or too small
+ * @typedef {{ row: number, format: number, predicted: number, measured: number, predictedError:
+ * number, measuredError: number }} Pair
+ * @typedef {{ width: number, height: number, left: number, right: number, top: number, bottom:
+ * number, floor: number, highest: number,
+ *   x: import("../shared/scale.js").Scale, y: import("../shared/scale.js").Scale, ticks: number[]
+ *   }} AgreementFrame
+ * @typedef {Pair & { x: number, y: number, radius: number, isBelow: boolean }} PairDot `isBelow`:
+ * at the edge, as it is 0, negative or too small
  */
 
 const AGREEMENT_MARGIN = { left: 50, right: 10, top: 8, bottom: 36 };
 
-/** What was both predicted and measured. @param {import("./table.js").SensitivityTable} table @returns {Pair[]} */
+/**
+ * What was both predicted and measured.
+ * @param {import("./table.js").SensitivityTable} table @returns {Pair[]}
+ */
 export function agreementPairs(table) {
   if (table.method === "ablation") return [];
   const pairs = table.formats.flatMap((name, format) =>

@@ -1,9 +1,13 @@
-/** Which number formats are chosen, in the workbench and alone: what Python told, and on top what was asked for since. */
+/**
+ * Which number formats are chosen, in the workbench and alone: what Python sent, and on top what
+ * was asked for since.
+ */
 
 import { unserved } from "../shared/host.js";
 
 /**
- * @typedef {{ chosen: Record<string, string>, asked: Set<string> }} ChosenFormats `asked`: layers whose choice is on its way
+ * @typedef {{ chosen: Record<string, string>, asked: Set<string> }} ChosenFormats `asked`: layers
+ * whose choice is on its way
  */
 
 /** @param {any} model @returns {ChosenFormats} */
@@ -16,7 +20,8 @@ export function chosenFormats(model) {
 
 /**
  * Why a layer cannot be in a format; "" where it can.
- * @param {{ cannot?: Record<string, string>, cannot_in?: Record<string, Record<string, string>> } | null | undefined} state
+ * @param {{ cannot?: Record<string, string>, cannot_in?: Record<string, Record<string, string>> } |
+ * null | undefined} state
  * @param {string} layer @param {string} format
  */
 export function whyNot(state, layer, format) {

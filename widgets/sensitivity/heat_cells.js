@@ -22,7 +22,10 @@ export function heatCellText(scale, value) {
   return isTiny ? `< ${heatText(scale.floor)}` : heatText(value);
 }
 
-/** The cells of a layer without numbers, for a narrow column. @param {SensitivityTable} table @param {number} row @param {string} chosen */
+/**
+ * The cells of a layer without numbers, for a narrow column.
+ * @param {SensitivityTable} table @param {number} row @param {string} chosen
+ */
 export function heatStrip(table, row, chosen) {
   const cells = table.formats.map((format) => {
     const look = heatLook(table.scale, predictedAt(table, row, format));
@@ -38,7 +41,10 @@ export function heatWords(table, row) {
     .join(", ");
 }
 
-/** The scale: its colours in order, powers of ten under them, and what is below. @param {import("../shared/heat_scale.js").HeatScale | null} scale @param {string} quantity */
+/**
+ * The scale: its colours in order, powers of ten under them, and what is below.
+ * @param {import("../shared/heat_scale.js").HeatScale | null} scale @param {string} quantity
+ */
 export function heatLegend(scale, quantity) {
   if (!scale)
     return h(

@@ -1,4 +1,7 @@
-/** The heat map on the page: a row a layer, a column a number format. It knows neither Python nor the workbench. */
+/**
+ * The heat map on the page: a row a layer, a column a number format. It knows neither Python nor
+ * the workbench.
+ */
 
 import { heatCellText } from "./heat_cells.js";
 import { cellFigures, cellRemark, predictedAt, unpackedSensitivity } from "./table.js";
@@ -14,12 +17,17 @@ const HEAT_ROW = 22;
 const LEAST_FOR_NUMBERS = 50;
 const ACROSS = /** @type {Record<string, number>} */ ({ ArrowLeft: -1, ArrowRight: 1 });
 
-/** @typedef {{ row: number, column: number }} HeatPlace a row of the table and a column of the formats; -1 is nowhere */
+/**
+ * @typedef {{ row: number, column: number }} HeatPlace a row of the table and a column of the
+ * formats; -1 is nowhere
+ */
 
 export class HeatGrid {
   /**
-   * @param {{ onChoose: (layer: string, format: string) => void, onPoint: (place: HeatPlace | null, cell: HTMLElement | null) => void,
-   *   chosen: () => import("./chosen_formats.js").ChosenFormats, whyNot: (layer: string, format: string) => string }} given
+   * @param {{ onChoose: (layer: string, format: string) => void, onPoint: (place: HeatPlace | null,
+   * cell: HTMLElement | null) => void,
+   *   chosen: () => import("./chosen_formats.js").ChosenFormats, whyNot: (layer: string, format:
+   *   string) => string }} given
    */
   constructor(given) {
     this.given = given;
@@ -87,7 +95,7 @@ export class HeatGrid {
     this.fit();
   }
 
-  /** Choose a row and bring it into sight. @param {string} layer */
+  /** Choose a row and bring it into view. @param {string} layer */
   select(layer) {
     this.selected = layer;
     this.refresh();
@@ -204,7 +212,7 @@ export class HeatGrid {
     const { chosen, asked } = this.given.chosen();
     const isTaken = chosen[layer] === format;
     const isBarred = Number.isNaN(value) || Boolean(this.given.whyNot(layer, format));
-    const looks = [
+    const classes = [
       "pf-cell pf-heat-cell",
       heatLook(table.scale, value),
       isTaken && "pf-heat-taken",
@@ -215,7 +223,7 @@ export class HeatGrid {
     return h(
       "div",
       {
-        class: looks.filter(Boolean).join(" "),
+        class: classes.filter(Boolean).join(" "),
         role: "gridcell",
         id: this.cellId(row, column),
         "data-column": column,
@@ -229,12 +237,12 @@ export class HeatGrid {
 
   /** @param {number} row @param {string} format */
   cellLabel(row, format) {
-    const told = cellFigures(this.table, row, format).map(([value, name]) => `${name} ${value}`);
+    const figures = cellFigures(this.table, row, format).map(([value, name]) => `${name} ${value}`);
     const remarks = [
       cellRemark(this.table, row, format),
       this.given.whyNot(this.table.layers[row], format),
     ];
-    return [`${this.table.layers[row]} in ${format}`, ...told, ...remarks]
+    return [`${this.table.layers[row]} in ${format}`, ...figures, ...remarks]
       .filter(Boolean)
       .join(", ");
   }
@@ -316,7 +324,7 @@ export class HeatGrid {
     event.stopPropagation();
   }
 
-  /** Bring the cursor into sight and tell of it. */
+  /** Bring the cursor into view and tell of it. */
   reach() {
     this.window.reveal(this.rows.indexOf(this.cursor.row));
     this.refresh();

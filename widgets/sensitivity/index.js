@@ -1,4 +1,7 @@
-/** How much each layer matters: what each number format of it costs, predicted and measured; a click on a cell chooses it. */
+/**
+ * How much each layer matters: what each number format of it costs, predicted and measured; a click
+ * on a cell chooses it.
+ */
 
 import { AgreementChart } from "./agreement.js";
 import { HoverCard } from "../shared/chart.js";
@@ -16,7 +19,10 @@ import {
   unpackedSensitivity,
 } from "./table.js";
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @param {any} model
+ * @returns {import("../shared/host.js").View}
+ */
 export function sensitivity(root, host, model) {
   return new SensitivityView(root, host, model);
 }
@@ -174,7 +180,10 @@ class SensitivityView {
     return whyNot(this.model.get("state"), layer, format);
   }
 
-  /** Choose a layer, and a format for it unless that cannot be; what is chosen already is given up. @param {string} layer @param {string} format */
+  /**
+   * Choose a layer, and a format for it unless that cannot be; what is chosen already is given up.
+   * @param {string} layer @param {string} format
+   */
   choose(layer, format) {
     this.host.select(layer);
     const row = this.table.place.get(layer) ?? -1;
@@ -203,7 +212,10 @@ class SensitivityView {
       : "a click chooses it";
   }
 
-  /** @param {number} row @param {number} column @param {{ x: number, y: number }} spot @param {string} does what a click does */
+  /**
+   * @param {number} row @param {number} column @param {{ x: number, y: number }} spot @param
+   * {string} does what a click does
+   */
   tell(row, column, spot, does) {
     const { table } = this;
     const [layer, format] = [table.layers[row], table.formats[column]];
@@ -214,7 +226,10 @@ class SensitivityView {
   }
 }
 
-/** The middle of a cell, or a dot of a drawing, as seen from a box. @param {HTMLElement} box @param {Element} mark @param {{ x: number, y: number } | null} dot */
+/**
+ * The middle of a cell, or a dot of a drawing, as seen from a box.
+ * @param {HTMLElement} box @param {Element} mark @param {{ x: number, y: number } | null} dot
+ */
 function spotIn(box, mark, dot) {
   const [outer, inner] = [box.getBoundingClientRect(), mark.getBoundingClientRect()];
   const [x, y] = dot ? [dot.x, dot.y] : [inner.width / 2, inner.height / 2];

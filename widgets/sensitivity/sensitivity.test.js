@@ -28,7 +28,7 @@ import { heatColumn } from "../workbench/sensitivity_column.js";
 const floats = (/** @type {number[]} */ ...values) =>
   new DataView(Float32Array.from(values).buffer);
 const packed = {
-  title: "net: what each layer costs in fewer bits",
+  title: "net: what each layer costs in lower precision",
   machine: "a machine",
   unit: "loss",
   method: "quadratic",
@@ -142,7 +142,7 @@ test("a cell tells what was predicted, what was measured, and what its number is
   assert.deepEqual(cellFigures(table, 2, "bf16"), [["30", "parameters"]]);
   assert.equal(cellRemark(table, 0, "bf16"), "the loss falls, within the standard error");
   assert.match(cellRemark(table, 1, "bf16"), /below the scale, which begins at 2e-4/);
-  assert.equal(cellRemark(table, 1, "int8"), "not told apart from 0 by its standard error");
+  assert.equal(cellRemark(table, 1, "int8"), "within its standard error of 0");
   assert.equal(cellRemark(table, 2, "int8"), "it does not run");
   assert.equal(cellRemark(table, 0, "int8"), "");
 });

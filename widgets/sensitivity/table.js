@@ -1,4 +1,7 @@
-/** A packed sensitivity as columns, and what a cell says in words. What `packed_sensitivity` of `wire.py` packed. No page in here. */
+/**
+ * A packed sensitivity as columns, and what a cell says in words. What `packed_sensitivity` of
+ * `wire.py` packed. No page in here.
+ */
 
 import { readableCount } from "../shared/format.js";
 import { estimateText, heatScale } from "../shared/heat_scale.js";
@@ -7,14 +10,20 @@ import { float32s, spelledOut } from "../shared/unpack.js";
 /**
  * @typedef {{ value: Float32Array, error: Float32Array }} Estimates
  * @typedef {{
- *   isKnown: boolean, title: string, machine: string, unit: string, method: string, examples: number, isInterrupted: boolean,
+ *   isKnown: boolean, title: string, machine: string, unit: string, method: string, examples:
+ *   number, isInterrupted: boolean,
  *   notes: string[], formats: string[], choices: string[], agreement: Record<string, number>,
- *   layers: string[], place: Map<string, number>, kind: string[], note: string[], parameters: Float32Array,
- *   predicted: Record<string, Estimates>, measured: Record<string, Estimates>, scale: import("../shared/heat_scale.js").HeatScale | null,
+ *   layers: string[], place: Map<string, number>, kind: string[], note: string[], parameters:
+ *   Float32Array,
+ *   predicted: Record<string, Estimates>, measured: Record<string, Estimates>, scale:
+ *   import("../shared/heat_scale.js").HeatScale | null,
  * }} SensitivityTable
  */
 
-/** What the trait `data` holds; `{}` is a sensitivity that is not yet there. @param {any} data @returns {SensitivityTable} */
+/**
+ * What the trait `data` holds; `{}` is a sensitivity that is not yet there.
+ * @param {any} data @returns {SensitivityTable}
+ */
 export function unpackedSensitivity(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const predicted = estimatesOf(data?.predicted);
@@ -41,12 +50,18 @@ export function unpackedSensitivity(data) {
   };
 }
 
-/** What a layer is predicted to cost in a format; NaN where nobody knows. @param {SensitivityTable} table @param {number} row @param {string} format */
+/**
+ * What a layer is predicted to cost in a format; NaN where nobody knows.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ */
 export function predictedAt(table, row, format) {
   return table.predicted[format]?.value[row] ?? NaN;
 }
 
-/** What a layer was measured to cost in a format. @param {SensitivityTable} table @param {number} row @param {string} format */
+/**
+ * What a layer was measured to cost in a format.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ */
 export function measuredAt(table, row, format) {
   return table.measured[format]?.value[row] ?? NaN;
 }
@@ -72,7 +87,8 @@ export function sensitivityLine(table) {
 
 /**
  * The figures of a cell, each with its name; a sentence has no figure.
- * @param {SensitivityTable} table @param {number} row @param {string} format @returns {[string, string][]}
+ * @param {SensitivityTable} table @param {number} row @param {string} format @returns {[string,
+ * string][]}
  */
 export function cellFigures(table, row, format) {
   const [value, error] = [
@@ -96,7 +112,10 @@ export function cellFigures(table, row, format) {
   return figures.filter((figure) => figure !== false);
 }
 
-/** What has to be said about a cell's number; "" where it speaks for itself. @param {SensitivityTable} table @param {number} row @param {string} format */
+/**
+ * What has to be said about a cell's number; "" where it speaks for itself.
+ * @param {SensitivityTable} table @param {number} row @param {string} format
+ */
 export function cellRemark(table, row, format) {
   const [value, error] = [
     predictedAt(table, row, format),
@@ -107,10 +126,13 @@ export function cellRemark(table, row, format) {
     return `the loss falls${Math.abs(value) <= error ? ", within the standard error" : ""}`;
   if (table.scale && value < table.scale.floor)
     return `below the scale, which begins at ${estimateText(table.scale.floor, NaN)}`;
-  return value <= error ? "not told apart from 0 by its standard error" : "";
+  return value <= error ? "within its standard error of 0" : "";
 }
 
-/** @param {Record<string, { value: DataView, error: DataView }> | undefined} packed @returns {Record<string, Estimates>} */
+/**
+ * @param {Record<string, { value: DataView, error: DataView }> | undefined} packed @returns
+ * {Record<string, Estimates>}
+ */
 function estimatesOf(packed) {
   const formats = Object.entries(packed ?? {});
   return Object.fromEntries(

@@ -1,4 +1,7 @@
-/** What the charts share: their width, the card beside a pointer, and going through marks by keyboard. */
+/**
+ * What the charts share: their width, the card beside a pointer, and going through marks by
+ * keyboard.
+ */
 
 import { fresh, h } from "./dom.js";
 import { clamped } from "./label_space.js";
@@ -46,7 +49,8 @@ export function indexAfterKey(key, at, count) {
 }
 
 /**
- * Where a card stands beside a spot, inside its box: to the right, or to the left where it would leave.
+ * Where a card stands beside a spot, inside its box: to the right, or to the left where it would
+ * leave.
  * @param {{x: number, y: number}} spot @param {{width: number, height: number}} card
  * @param {{width: number, height: number}} box @returns {{x: number, y: number}}
  */
@@ -72,7 +76,10 @@ export class HoverCard {
     box.append(this.element);
   }
 
-  /** @param {{x: number, y: number}} spot @param {string} heading @param {string} line @param {[string, string][]} figures */
+  /**
+   * @param {{x: number, y: number}} spot @param {string} heading @param {string} line @param
+   * {[string, string][]} figures
+   */
   show(spot, heading, line, figures) {
     const rows = figures.flatMap(([value, name]) => [h("b", {}, value), h("span", {}, name)]);
     fresh(

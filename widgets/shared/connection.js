@@ -1,16 +1,23 @@
-/** Says in place that nobody stands behind a panel any more: its Jupyter kernel has ended, and the panel shows what was. */
+/**
+ * Says in place that nobody stands behind a panel any more: its Jupyter kernel has ended, and the
+ * panel shows what was.
+ */
 
 import { fresh, h } from "./dom.js";
 
 export const GONE = "The Jupyter kernel behind this panel is gone; it shows what was. ";
 const REMEDY = "Select its cell, choose Run ▸ Run All Above Selected Cell, then press Shift+Enter.";
 
-/** What a session says of itself when nobody will answer this panel again: what runs afterwards does not know it. */
+/**
+ * What a session says of itself when nobody will answer this panel again: what runs afterwards does
+ * not know it.
+ */
 const ENDS = ["restarting", "autorestarting", "terminating", "dead"];
 
 /**
  * Watch a panel's session, where the page lets it be seen, as JupyterLab does; the answer ends it.
- * @param {any} model @param {HTMLElement} el Jupyter's element @param {HTMLElement} root @returns {() => void}
+ * @param {any} model @param {HTMLElement} el Jupyter's element @param {HTMLElement} root @returns
+ * {() => void}
  */
 export function watchConnection(model, el, root) {
   const session = model.widget_manager?.context?.sessionContext;
@@ -32,7 +39,10 @@ export function watchConnection(model, el, root) {
   return () => void session?.statusChanged?.disconnect(listen);
 }
 
-/** A button where the page may run cells (JupyterLab's `expose_app_in_browser`), else what to press. @param {HTMLElement} el */
+/**
+ * A button where the page may run cells (JupyterLab's `expose_app_in_browser`), else what to press.
+ * @param {HTMLElement} el
+ */
 function remedy(el) {
   const app = /** @type {any} */ (globalThis).jupyterapp;
   if (!app?.commands?.hasCommand("notebook:run-all-above")) return REMEDY;
@@ -43,7 +53,10 @@ function remedy(el) {
   );
 }
 
-/** The cells above first: what a cell of a new session needs is not there yet. @param {any} app @param {HTMLElement} el */
+/**
+ * The cells above first: what a cell of a new session needs is not there yet.
+ * @param {any} app @param {HTMLElement} el
+ */
 async function runAgain(app, el) {
   const notebook = app.shell.currentWidget?.content;
   const cell =

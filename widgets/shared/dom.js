@@ -4,12 +4,14 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /**
  * @typedef {string | number | Node | null | undefined | false} Child
- * @typedef {Record<string, string | number | boolean | null | undefined | EventListener>} Properties
+ * @typedef {Record<string, string | number | boolean | null | undefined | EventListener>}
+ * Properties
  */
 
 /**
  * An HTML element: `h("button", { class: "pf-chip", onclick: undo }, "Undo")`.
- * @param {string} tag @param {Properties} [properties] @param {...Child} children @returns {HTMLElement}
+ * @param {string} tag @param {Properties} [properties] @param {...Child} children @returns
+ * {HTMLElement}
  */
 export function h(tag, properties = {}, ...children) {
   return fill(document.createElement(tag), properties, children);
@@ -17,7 +19,8 @@ export function h(tag, properties = {}, ...children) {
 
 /**
  * An SVG element.
- * @param {string} tag @param {Properties} [properties] @param {...Child} children @returns {SVGElement}
+ * @param {string} tag @param {Properties} [properties] @param {...Child} children @returns
+ * {SVGElement}
  */
 export function s(tag, properties = {}, ...children) {
   return fill(/** @type {SVGElement} */ (document.createElementNS(SVG, tag)), properties, children);
@@ -37,13 +40,19 @@ export function set(element, properties) {
   return element;
 }
 
-/** Put new children in the place of the old. @template {Element} E @param {E} element @param {...Child} children @returns {E} */
+/**
+ * Put new children in the place of the old.
+ * @template {Element} E @param {E} element @param {...Child} children @returns {E}
+ */
 export function fresh(element, ...children) {
   element.replaceChildren(...nodes(children));
   return element;
 }
 
-/** @template {Element} E @param {E} element @param {Properties} properties @param {Child[]} children @returns {E} */
+/**
+ * @template {Element} E @param {E} element @param {Properties} properties @param {Child[]} children
+ * @returns {E}
+ */
 function fill(element, properties, children) {
   element.append(...nodes(children));
   return set(element, properties);

@@ -3,8 +3,10 @@
 import { h } from "./dom.js";
 
 /**
- * @param {{ onChange: (query: string) => void, onLeave: (isChosen: boolean) => void }} given `isChosen`: the first match is wanted
- * @returns {{ element: HTMLElement, focus: () => void, clear: () => void, count: (found: number | null, all: number) => void }}
+ * @param {{ onChange: (query: string) => void, onLeave: (isChosen: boolean) => void }} given
+ * `isChosen`: the first match is wanted
+ * @returns {{ element: HTMLElement, focus: () => void, clear: () => void, count: (found: number |
+ * null, all: number) => void }}
  *   `found` is null where nothing is filtered
  */
 export function filterField(given) {

@@ -1,6 +1,9 @@
 /** Numbers as a person reads them: as `records/text.py` writes them. */
 
-/** 11689512 → "11.7 M"; with a unit, "11.7 MB". @param {number | null | undefined} count @param {string} [unit] */
+/**
+ * 11689512 → "11.7 M"; with a unit, "11.7 MB".
+ * @param {number | null | undefined} count @param {string} [unit]
+ */
 export function readableCount(count, unit = "") {
   if (count === null || count === undefined || Number.isNaN(count)) return "–";
   for (const [prefix, size] of /** @type {[string, number][]} */ ([
@@ -19,7 +22,10 @@ export function readableBytes(count) {
   return readableCount(count, "B");
 }
 
-/** Milliseconds with three digits behind the point below 10, one above. @param {number | null | undefined} value */
+/**
+ * Milliseconds with three digits behind the point below 10, one above.
+ * @param {number | null | undefined} value
+ */
 export function readableMs(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   return value < 10 ? value.toFixed(3) : value.toFixed(1);

@@ -1,17 +1,21 @@
-/** The heads of a table's columns: a click sorts, another turns it round, a third gives the tree back. */
+/**
+ * The heads of a table's columns: a click sorts, another turns it round, a third gives the tree
+ * back.
+ */
 
 import { fresh, h } from "./dom.js";
-import { roving } from "./roving_tabindex.js";
+import { rovingTabindex } from "./roving_tabindex.js";
 
 /** @typedef {{ name: string, label: string, isNumber?: boolean, hint?: string }} Headed */
 
 /**
  * @param {(column: string) => void} onSort @param {() => void} onFold
- * @returns {{ element: HTMLElement, show: (columns: Headed[], sorting: import("./order.js").Sorting | null, fold: string | null) => void }}
+ * @returns {{ element: HTMLElement, show: (columns: Headed[], sorting: import("./order.js").Sorting
+ * | null, fold: string | null) => void }}
  */
 export function gridHead(onSort, onFold) {
   const element = h("div", { class: "pf-row pf-column-heads", role: "row", "aria-rowindex": 1 });
-  const stopAt = roving(element, "button");
+  const stopAt = rovingTabindex(element, "button");
   /** @type {Map<string, HTMLElement>} */
   const cells = new Map();
   const folder = h("button", { class: "pf-folder", type: "button", onclick: onFold });

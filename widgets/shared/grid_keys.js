@@ -2,7 +2,8 @@
 
 /**
  * The index that a key moves to; null where the key is none that moves.
- * @param {string} key @param {number} index -1 is none yet @param {number} count @param {number} page rows a page @returns {number | null}
+ * @param {string} key @param {number} index -1 is none yet @param {number} count @param {number}
+ * page rows a page @returns {number | null}
  */
 export function movedBy(key, index, count, page) {
   if (!count) return null;
@@ -18,7 +19,10 @@ export function movedBy(key, index, count, page) {
   return key in target ? Math.min(count - 1, Math.max(0, target[key])) : null;
 }
 
-/** Whether somebody is writing, so that a letter is no command. @param {EventTarget | null} target */
+/**
+ * Whether somebody is writing, so that a letter is no command.
+ * @param {EventTarget | null} target
+ */
 export function isField(target) {
   const element = /** @type {HTMLElement | null} */ (target);
   return Boolean(element?.matches?.("input, textarea, select, [contenteditable]"));

@@ -1,4 +1,7 @@
-/** How a number becomes a colour: equal ratios are equal steps, and what is too small for the scale is said to be. No page in here. */
+/**
+ * How a number becomes a colour: equal ratios are equal steps, and what is too small for the scale
+ * is said to be. No page in here.
+ */
 
 /**
  * From `floor` to `top` in `HEAT_STEPS` steps; null where there is nothing above 0.
@@ -43,7 +46,10 @@ export function heatShare(scale, value) {
   return Math.log(value / scale.floor) / Math.log(scale.top / scale.floor);
 }
 
-/** Powers of ten along a scale, as many as have room. @param {HeatScale} scale @param {number} [most] @returns {number[]} */
+/**
+ * Powers of ten along a scale, as many as have room.
+ * @param {HeatScale} scale @param {number} [most] @returns {number[]}
+ */
 export function heatTicks(scale, most = 5) {
   const [first, last] = [
     Math.ceil(Math.log10(scale.floor) - 1e-9),
@@ -85,12 +91,18 @@ function roundedDown(value) {
   return exactly(power, [10, 5, 2, 1].find((one) => one * power <= value * (1 + 1e-6)) ?? 1);
 }
 
-/** Without what multiplying leaves behind the last figure. @param {number} power @param {number} factor */
+/**
+ * Without what multiplying leaves behind the last figure.
+ * @param {number} power @param {number} factor
+ */
 function exactly(power, factor) {
   return Number((power * factor).toPrecision(6));
 }
 
-/** The look of a number: a step of the scale, below it, or not known. @param {HeatScale | null} scale @param {number} value */
+/**
+ * The look of a number: a step of the scale, below it, or not known.
+ * @param {HeatScale | null} scale @param {number} value
+ */
 export function heatLook(scale, value) {
   if (Number.isNaN(value)) return "pf-heat pf-heat-none";
   const step = heatStep(scale, value);

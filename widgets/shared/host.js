@@ -1,13 +1,16 @@
 /** What a view may do beyond its own element: choose a layer, and ask Python for something. */
 
 /**
- * @typedef {{ select: (layer: string) => void, selected: () => string, ask: (request: {do: string, [key: string]: any}) => void }} Host
- * @typedef {{ show: (data: any) => void, select?: (layer: string) => void, destroy?: () => void }} View
+ * @typedef {{ select: (layer: string) => void, selected: () => string, ask: (request: {do: string,
+ * [key: string]: any}) => void }} Host
+ * @typedef {{ show: (data: any) => void, select?: (layer: string) => void, destroy?: () => void }}
+ * View
  * @typedef {(root: HTMLElement, host: Host, model?: any) => View} MakeView
  */
 
 /**
- * The host of a panel. Requests stay in their trait until Python has served them, so that none is lost when several come at once.
+ * The host of a panel. Requests stay in their trait until Python has served them, so that none is
+ * lost when several come at once.
  * @param {any} model anywidget's model @returns {Host}
  */
 export function hostOf(model) {
@@ -27,7 +30,10 @@ export function hostOf(model) {
   };
 }
 
-/** What was asked for and is not yet served. @param {any} model @returns {{id: number, do: string}[]} */
+/**
+ * What was asked for and is not yet served.
+ * @param {any} model @returns {{id: number, do: string}[]}
+ */
 export function unserved(model) {
   const served = model.get("served");
   return model.get("requests").filter((/** @type {{id: number}} */ one) => one.id > served);

@@ -10,8 +10,11 @@ const ANGLES = 16;
 const COST = { outside: 1000, overLabel: 1000, crossing: 30, overLine: 12, overDot: 6 };
 
 /** A drawing's free room in pixels; it fills as labels are placed. */
-export class Room {
-  /** @param {Box} inside @param {Box[]} taken @param {Spot[]} lines spots that are better not covered @param {Spot[]} dots */
+export class LabelSpace {
+  /**
+   * @param {Box} inside @param {Box[]} taken @param {Spot[]} lines spots that are better not
+   * covered @param {Spot[]} dots
+   */
   constructor(inside, taken, lines, dots) {
     this.inside = inside;
     this.labels = [...taken];
@@ -22,8 +25,10 @@ export class Room {
   }
 
   /**
-   * The best box for a dot's label, taken from now on; null where every one would leave the drawing or cover a label.
-   * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns {Box | null}
+   * The best box for a dot's label, taken from now on; null where every one would leave the drawing
+   * or cover a label.
+   * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns
+   * {Box | null}
    */
   place(width, height, dot, radius) {
     let best = null;
@@ -73,7 +78,10 @@ export function clusters(dots, near) {
   return heads;
 }
 
-/** Whether two boxes share room, or stand nearer than a margin. @param {Box} one @param {Box} other @param {number} [margin] */
+/**
+ * Whether two boxes share room, or stand nearer than a margin.
+ * @param {Box} one @param {Box} other @param {number} [margin]
+ */
 export function overlap(one, other, margin = 0) {
   const across = one.x < other.x + other.width + margin && other.x < one.x + one.width + margin;
   return across && one.y < other.y + other.height + margin && other.y < one.y + one.height + margin;
@@ -106,7 +114,8 @@ export function clamped(value, low, high) {
 
 /**
  * Boxes around a dot, ring after ring; a box beside its dot stands off by half its width.
- * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns {Box[]}
+ * @param {number} width @param {number} height @param {Spot} dot @param {number} radius @returns
+ * {Box[]}
  */
 function boxesAround(width, height, dot, radius) {
   return RINGS.flatMap((ring) =>

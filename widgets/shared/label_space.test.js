@@ -3,14 +3,14 @@ import { test } from "node:test";
 
 import { cardPlace, indexAfterKey } from "./chart.js";
 import { textWidth, withoutMiddle } from "./lettering.js";
-import { clusters, leaderOf, overlap, Room } from "./label_space.js";
+import { clusters, leaderOf, overlap, LabelSpace } from "./label_space.js";
 
 const INSIDE = { x: 0, y: 0, width: 600, height: 300 };
 
 test("labels of dots in one place cover neither each other nor what was there", () => {
   const dots = Array.from({ length: 6 }, (_, index) => ({ x: 300 + index * 15, y: 150 }));
   const taken = [{ x: 260, y: 100, width: 140, height: 30 }];
-  const room = new Room(INSIDE, taken, [], dots);
+  const room = new LabelSpace(INSIDE, taken, [], dots);
   const boxes = dots.map((dot) => room.place(110, 15, dot, 5)).filter((box) => box !== null);
   assert.ok(boxes.length >= 4);
   for (const box of boxes) {
@@ -21,7 +21,7 @@ test("labels of dots in one place cover neither each other nor what was there", 
 });
 
 test("a label that fits nowhere is left out", () => {
-  const room = new Room({ x: 0, y: 0, width: 80, height: 40 }, [], [], []);
+  const room = new LabelSpace({ x: 0, y: 0, width: 80, height: 40 }, [], [], []);
   assert.equal(room.place(200, 15, { x: 40, y: 20 }, 4), null);
 });
 

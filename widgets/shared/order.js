@@ -7,8 +7,10 @@ import { openRows } from "./tree.js";
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 
 /**
- * What a click on a head leads to: its better direction first (numbers: the largest), then the other, then the tree again.
- * @param {Sorting | null} now @param {string} column @param {boolean} isNumber @returns {Sorting | null}
+ * What a click on a head leads to: its better direction first (numbers: the largest), then the
+ * other, then the tree again.
+ * @param {Sorting | null} now @param {string} column @param {boolean} isNumber @returns {Sorting |
+ * null}
  */
 export function nextSorting(now, column, isNumber) {
   if (now?.column !== column) return { column, isDown: isNumber };
@@ -16,8 +18,10 @@ export function nextSorting(now, column, isNumber) {
 }
 
 /**
- * Rows by their values; equal ones keep their order, and those without a value come last in both directions.
- * @param {number[]} rows @param {(row: number) => number | string} valueOf @param {boolean} isDown @returns {number[]}
+ * Rows by their values; equal ones keep their order, and those without a value come last in both
+ * directions.
+ * @param {number[]} rows @param {(row: number) => number | string} valueOf @param {boolean} isDown
+ * @returns {number[]}
  */
 export function sortedRows(rows, valueOf, isDown) {
   const keyed = rows.map((row) => ({ row, value: valueOf(row) }));
@@ -33,14 +37,18 @@ export function wordsOf(query) {
   return query.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-/** Whether each word stands in the path or is part of the kind. @param {string} path @param {string} kind @param {string[]} words */
+/**
+ * Whether each word stands in the path or is part of the kind.
+ * @param {string} path @param {string} kind @param {string[]} words
+ */
 export function isMatch(path, kind, words) {
   const [where, what] = [path.toLowerCase(), kind.toLowerCase()];
   return words.every((word) => where.includes(word) || what.includes(word));
 }
 
 /**
- * A text in pieces, those that a word matches marked: "layer1.conv1" by "conv" → ["layer1.", "*conv", "1"] as objects.
+ * A text in pieces, those that a word matches marked: "layer1.conv1" by "conv" → ["layer1.",
+ * "*conv", "1"] as objects.
  * @param {string} text @param {string[]} words @returns {{ text: string, isHit: boolean }[]}
  */
 export function piecesOf(text, words) {

@@ -41,7 +41,8 @@ export function nearestDot(dots, x, y, reach = 10) {
 }
 
 /**
- * The outline of a mark: its shape tells the bound as its colour does, and all shapes of one time have one surface.
+ * The outline of a mark: its shape tells the bound as its colour does, and all shapes of one time
+ * have one surface.
  * @param {string | null} bound @param {number} x @param {number} y @param {number} radius
  */
 export function markPath(bound, x, y, radius) {
@@ -51,8 +52,10 @@ export function markPath(bound, x, y, radius) {
 }
 
 /**
- * From a value less its error to the value and its error, kept inside the drawing; null where no error is known.
- * @param {number} value @param {number} error @param {import("./scale.js").Scale} scale @param {number} low @param {number} high in pixels
+ * From a value less its error to the value and its error, kept inside the drawing; null where no
+ * error is known.
+ * @param {number} value @param {number} error @param {import("./scale.js").Scale} scale @param
+ * {number} low @param {number} high in pixels
  * @returns {[number, number] | null}
  */
 export function reachOf(value, error, scale, low, high) {

@@ -2,17 +2,25 @@
 
 import { fresh, h } from "./dom.js";
 
-/** @typedef {{ name: string, predicted: string, achieved: string, error: string, hint?: string }} PredictionRow "" where nothing is known */
+/**
+ * @typedef {{ name: string, predicted: string, achieved: string, error: string, hint?: string }}
+ * PredictionRow "" where nothing is known
+ */
 
 export class PredictionTable {
-  /** @param {string} label what it is about, for whoever does not see it @param {string} [corner] */
+  /**
+   * @param {string} label what it is about, for whoever does not see it @param {string} [corner]
+   */
   constructor(label, corner = "") {
     this.corner = corner;
     this.drawn = "";
     this.element = h("table", { class: "pf-prediction", "aria-label": label });
   }
 
-  /** @param {PredictionRow[]} rows @param {string} [waiting] why nothing is known yet of what was achieved */
+  /**
+   * @param {PredictionRow[]} rows @param {string} [waiting] why nothing is known yet of what was
+   * achieved
+   */
   show(rows, waiting = "") {
     const key = JSON.stringify([rows, waiting]);
     if (key === this.drawn) return;

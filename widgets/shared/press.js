@@ -2,7 +2,10 @@
 
 import { fresh, set } from "./dom.js";
 
-/** A button that may not be pressed keeps the focus. @param {HTMLElement} button @param {boolean} can @param {boolean} isAsked @param {string} [label] */
+/**
+ * A button that may not be pressed keeps the focus.
+ * @param {HTMLElement} button @param {boolean} can @param {boolean} isAsked @param {string} [label]
+ */
 export function showPress(button, can, isAsked, label) {
   if (label !== undefined) fresh(button, label);
   button.classList.toggle("pf-asked", isAsked);

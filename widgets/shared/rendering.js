@@ -1,4 +1,7 @@
-/** What every panel does: it draws its view, and keeps it at what the traits say. The linker puts the view in. */
+/**
+ * What every panel does: it draws its view, and keeps it at what the traits say. The linker puts
+ * the view in.
+ */
 
 import { watchConnection } from "./connection.js";
 import { h } from "./dom.js";
@@ -6,7 +9,8 @@ import { isPlainKey } from "./grid_keys.js";
 import { hostOf } from "./host.js";
 
 /**
- * @param {import("./host.js").MakeView} makeView @param {string} styleName the class that the panel's style is for
+ * @param {import("./host.js").MakeView} makeView @param {string} styleName the class that the
+ * panel's style is for
  * @returns {(given: { model: any, el: HTMLElement }) => () => void}
  */
 export function rendering(makeView, styleName) {
@@ -31,7 +35,11 @@ export function rendering(makeView, styleName) {
   };
 }
 
-/** A key alone is the panel's own. JupyterLab's command mode asks what has the focus before it sees who suppresses its shortcuts. @param {KeyboardEvent} event */
+/**
+ * A key alone is the panel's own. JupyterLab's command mode asks what has the focus before it sees
+ * who suppresses its shortcuts.
+ * @param {KeyboardEvent} event
+ */
 function keepKey(event) {
   if (isPlainKey(event) && !event.shiftKey) event.stopPropagation();
 }

@@ -4,7 +4,7 @@
  * @param {HTMLElement} box @param {string} selector of the buttons in it
  * @returns {(button: HTMLElement | null) => void} makes a button the one that Tab stops at
  */
-export function roving(box, selector) {
+export function rovingTabindex(box, selector) {
   const buttons = () => /** @type {HTMLElement[]} */ ([...box.querySelectorAll(selector)]);
   /** @param {HTMLElement | null} button */
   const stopAt = (button) => buttons().forEach((one) => (one.tabIndex = one === button ? 0 : -1));
@@ -24,7 +24,10 @@ export function roving(box, selector) {
   return stopAt;
 }
 
-/** The place that a key leads to in a row; null where it leads nowhere. @param {string} key @param {number} place @param {number} count */
+/**
+ * The place that a key leads to in a row; null where it leads nowhere.
+ * @param {string} key @param {number} place @param {number} count
+ */
 export function steppedBy(key, place, count) {
   if (place < 0) return null;
   /** @type {Record<string, number>} */

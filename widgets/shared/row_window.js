@@ -1,8 +1,12 @@
-/** A list of any length of which only what is to be seen is in the page: rows of one height, used again as they scroll by. */
+/**
+ * A list of any length of which only what is to be seen is in the page: rows of one height, used
+ * again as they scroll by.
+ */
 
 /**
  * The rows that a look through a window of `height` needs, with some to spare on both sides.
- * @param {number} top @param {number} height @param {number} rowHeight @param {number} count @param {number} [spare]
+ * @param {number} top @param {number} height @param {number} rowHeight @param {number} count @param
+ * {number} [spare]
  * @returns {{ first: number, last: number }} `last` is the one behind
  */
 export function windowOf(top, height, rowHeight, count, spare = 8) {
@@ -13,7 +17,8 @@ export function windowOf(top, height, rowHeight, count, spare = 8) {
 
 /**
  * How far to scroll so that a row can be seen whole; as little as that takes.
- * @param {number} top @param {number} height @param {number} rowHeight @param {number} index @returns {number}
+ * @param {number} top @param {number} height @param {number} rowHeight @param {number} index
+ * @returns {number}
  */
 export function scrolledTo(top, height, rowHeight, index) {
   const [above, below] = [index * rowHeight, (index + 1) * rowHeight];
@@ -23,9 +28,11 @@ export function scrolledTo(top, height, rowHeight, index) {
 
 export class RowWindow {
   /**
-   * @param {{ scroller: HTMLElement, body: HTMLElement, rowHeight: number, headHeight: () => number, make: () => HTMLElement,
+   * @param {{ scroller: HTMLElement, body: HTMLElement, rowHeight: number, headHeight: () =>
+   * number, make: () => HTMLElement,
    *   draw: (row: HTMLElement, index: number) => void, keep: () => number }} given
-   *   `draw` fills a row that may have shown another index; `keep` is an index that always stays in the page, or -1
+   *   `draw` fills a row that may have shown another index; `keep` is an index that always stays in
+   *   the page, or -1
    */
   constructor(given) {
     this.given = given;
@@ -51,7 +58,7 @@ export class RowWindow {
     this.follow(true);
   }
 
-  /** Draw what came into sight, with the rows that left it. @param {boolean} [isAnew] */
+  /** Draw what came into view, with the rows that left it. @param {boolean} [isAnew] */
   follow(isAnew = false) {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;
@@ -74,7 +81,10 @@ export class RowWindow {
     this.follow();
   }
 
-  /** Do something with each row that is in the page. @param {(row: HTMLElement, index: number) => void} what */
+  /**
+   * Do something with each row that is in the page.
+   * @param {(row: HTMLElement, index: number) => void} what
+   */
   each(what) {
     for (const [index, row] of this.rows) what(row, index);
   }
@@ -98,7 +108,10 @@ export class RowWindow {
     return wanted;
   }
 
-  /** Put a row that is no longer needed, or a new one, in the place of an index. @param {number} index @param {number | undefined} old */
+  /**
+   * Put a row that is no longer needed, or a new one, in the place of an index.
+   * @param {number} index @param {number | undefined} old
+   */
   use(index, old) {
     const row =
       old === undefined ? this.given.make() : /** @type {HTMLElement} */ (this.rows.get(old));

@@ -3,7 +3,8 @@
 /** @typedef {(value: number) => number} Scale */
 
 /**
- * @param {number} low @param {number} high @param {number} start where `low` stands @param {number} end where `high` stands
+ * @param {number} low @param {number} high @param {number} start where `low` stands @param {number}
+ * end where `high` stands
  * @returns {Scale}
  */
 export function linearScale(low, high, start, end) {
@@ -13,7 +14,8 @@ export function linearScale(low, high, start, end) {
 
 /**
  * Equal ratios become equal distances; what is not above 0 stands at the start.
- * @param {number} low @param {number} high @param {number} start @param {number} end @returns {Scale}
+ * @param {number} low @param {number} high @param {number} start @param {number} end @returns
+ * {Scale}
  */
 export function logScale(low, high, start, end) {
   const linear = linearScale(Math.log(low), Math.log(high), start, end);

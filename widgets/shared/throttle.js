@@ -4,7 +4,7 @@
  * @template T @param {number} everyMs @param {(value: T) => void} send
  * @returns {{ tell: (value: T) => void, drop: () => void }} `drop` forgets what was not yet sent
  */
-export function seldom(everyMs, send) {
+export function throttle(everyMs, send) {
   let timer = /** @type {ReturnType<typeof setTimeout> | null} */ (null);
   let waiting = /** @type {{ value: T } | null} */ (null);
 

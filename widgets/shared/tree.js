@@ -1,4 +1,7 @@
-/** A tree as an array: each row names its parent, parents come first, and a row's descendants follow it without a gap. */
+/**
+ * A tree as an array: each row names its parent, parents come first, and a row's descendants follow
+ * it without a gap.
+ */
 
 /** How far below its root each row is. @param {Int32Array} parent @returns {Uint16Array} */
 export function depthsOf(parent) {
@@ -8,7 +11,10 @@ export function depthsOf(parent) {
   return depth;
 }
 
-/** For each row the first row behind its descendants. @param {Int32Array} parent @returns {Int32Array} */
+/**
+ * For each row the first row behind its descendants.
+ * @param {Int32Array} parent @returns {Int32Array}
+ */
 export function endsOf(parent) {
   const end = Int32Array.from(parent, (_, row) => row + 1);
   for (let row = parent.length - 1; row >= 0; row -= 1) {
@@ -22,26 +28,39 @@ export function isBranch(end, row) {
   return end[row] > row + 1;
 }
 
-/** The rows to be seen: all but what is under a closed one. @param {Int32Array} end @param {(row: number) => boolean} isClosed @returns {number[]} */
+/**
+ * The rows to be seen: all but what is under a closed one.
+ * @param {Int32Array} end @param {(row: number) => boolean} isClosed @returns {number[]}
+ */
 export function openRows(end, isClosed) {
   const rows = [];
   for (let row = 0; row < end.length; row = isClosed(row) ? end[row] : row + 1) rows.push(row);
   return rows;
 }
 
-/** The rows above a row, the nearest first. @param {Int32Array} parent @param {number} row @returns {number[]} */
+/**
+ * The rows above a row, the nearest first.
+ * @param {Int32Array} parent @param {number} row @returns {number[]}
+ */
 export function above(parent, row) {
   const rows = [];
   for (let one = parent[row]; one >= 0; one = parent[one]) rows.push(one);
   return rows;
 }
 
-/** What a path adds to the one it stands under: "layer1.0", "layer1.0.conv1" → "conv1". @param {string} path @param {string} under */
+/**
+ * What a path adds to the one it stands under: "layer1.0", "layer1.0.conv1" → "conv1".
+ * @param {string} path @param {string} under
+ */
 export function ownName(path, under) {
   return under && path.startsWith(`${under}.`) ? path.slice(under.length + 1) : path;
 }
 
-/** A path in two: what may be shortened where there is no room, and its last parts, which tell it from others. @param {string} path @param {number} kept parts @returns {[string, string]} */
+/**
+ * A path in two: what may be shortened where there is no room, and its last parts, which tell it
+ * from others.
+ * @param {string} path @param {number} kept parts @returns {[string, string]}
+ */
 export function partedPath(path, kept) {
   const parts = path.split(".");
   const head = parts.slice(0, Math.max(0, parts.length - kept));

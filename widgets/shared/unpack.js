@@ -5,15 +5,20 @@ import { depthsOf, endsOf } from "./tree.js";
 /** @typedef {{ names: string[], codes: DataView }} Numbered */
 
 /**
- * A profile's rows in the order of its tree: a row's parent stands before it, and its descendants are the rows up to `end`.
+ * A profile's rows in the order of its tree: a row's parent stands before it, and its descendants
+ * are the rows up to `end`.
  * @typedef {{
  *   isKnown: boolean, title: string, note: string, workload: string, ceiling: any,
- *   layers: string[], parent: Int32Array, depth: Uint16Array, end: Int32Array, place: Map<string, number>,
+ *   layers: string[], parent: Int32Array, depth: Uint16Array, end: Int32Array, place: Map<string,
+ *   number>,
  *   kind: string[], output: string[], bound: string[], numbers: Record<string, Float32Array>,
  * }} LayerTable
  */
 
-/** What the trait `data` holds; `{}` is a profile that is not yet there. @param {any} data @returns {LayerTable} */
+/**
+ * What the trait `data` holds; `{}` is a profile that is not yet there.
+ * @param {any} data @returns {LayerTable}
+ */
 export function unpackedProfile(data) {
   const layers = /** @type {string[]} */ (data?.layer ?? []);
   const parent = data?.parent ? int32s(data.parent) : new Int32Array();
@@ -39,7 +44,10 @@ export function unpackedProfile(data) {
   };
 }
 
-/** A number of a row; NaN where it is not known. @param {LayerTable} table @param {string} name @param {number} row */
+/**
+ * A number of a row; NaN where it is not known.
+ * @param {LayerTable} table @param {string} name @param {number} row
+ */
 export function numberAt(table, name, row) {
   return table.numbers[name]?.[row] ?? NaN;
 }
@@ -65,7 +73,10 @@ export function spelledOut(numbered) {
   return Array.from(new Uint16Array(aligned(numbered.codes)), (code) => numbered.names[code]);
 }
 
-/** A buffer that begins where its numbers do: a view may begin anywhere in a message. @param {DataView} view @returns {ArrayBuffer} */
+/**
+ * A buffer that begins where its numbers do: a view may begin anywhere in a message.
+ * @param {DataView} view @returns {ArrayBuffer}
+ */
 function aligned(view) {
   return /** @type {ArrayBuffer} */ (view.buffer).slice(
     view.byteOffset,

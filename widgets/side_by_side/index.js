@@ -1,4 +1,7 @@
-/** Layers before and after a change: what became faster, what slower, and whether the promise was kept. */
+/**
+ * Layers before and after a change: what became faster, what slower, and whether the promise was
+ * kept.
+ */
 
 import { freshId, indexAfterKey } from "../shared/chart.js";
 import { fresh, h, set } from "../shared/dom.js";
@@ -17,7 +20,10 @@ import {
 
 const FIRST_SHOWN = 12;
 
-/** @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns {import("../shared/host.js").View} */
+/**
+ * @param {HTMLElement} root @param {import("../shared/host.js").Host} host @returns
+ * {import("../shared/host.js").View}
+ */
 export function sideBySide(root, host) {
   return new SideBySideView(root, host);
 }
@@ -229,7 +235,10 @@ function promiseLine(data) {
   );
 }
 
-/** A ring at what it took, a dot at what it takes, a line between. @param {Pair} pair @param {number} widest */
+/**
+ * A ring at what it took, a dot at what it takes, a line between.
+ * @param {Pair} pair @param {number} widest
+ */
 function dumbbell(pair, widest) {
   const [before, after] = [pair.before_ms, pair.after_ms].map((ms) => (100 * (ms ?? 0)) / widest);
   const look = savedMs(pair) > 0 ? "pf-was-better" : "pf-was-worse";

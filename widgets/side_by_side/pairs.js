@@ -1,9 +1,11 @@
 /** The layers of two profiles side by side, the largest changes first; no page in here. */
 
 /**
- * @typedef {{ layer: string, kind_before?: string | null, kind_after?: string | null, before_ms: number | null,
+ * @typedef {{ layer: string, kind_before?: string | null, kind_after?: string | null, before_ms:
+ * number | null,
  *   after_ms: number | null, note?: string }} Pair
- * @typedef {{ before: string, after: string, before_ms: number, after_ms: number, predicted?: { saves_ms?: number | null,
+ * @typedef {{ before: string, after: string, before_ms: number, after_ms: number, predicted?: {
+ * saves_ms?: number | null,
  *   basis?: string | null } | null, rows: Pair[], title?: string }} SideBySideData
  */
 
@@ -24,20 +26,27 @@ export function largestChanges(rows, most) {
   return { shown, rest: left.length ? { count: left.length, ...totals(left) } : null };
 }
 
-/** −3.2 saves, +0.4 costs; what rounds to nothing is 0. @param {number} saved @param {number} places */
+/**
+ * −3.2 saves, +0.4 costs; what rounds to nothing is 0.
+ * @param {number} saved @param {number} places
+ */
 export function signedChange(saved, places) {
   const text = Math.abs(saved).toFixed(places);
   return Number(text) === 0 ? "0" : `${saved > 0 ? "−" : "+"}${text}`;
 }
 
-/** How many decimals a column needs, so that its largest number has three or four figures. @param {number} largest */
+/**
+ * How many decimals a column needs, so that its largest number has three or four figures.
+ * @param {number} largest
+ */
 export function decimalsFor(largest) {
   return largest >= 100 ? 1 : largest >= 10 ? 2 : 3;
 }
 
 /**
  * What was predicted beside what was achieved; null where nothing was.
- * @param {SideBySideData} data @returns {{ predicted: number, achieved: number, basis: string } | null}
+ * @param {SideBySideData} data @returns {{ predicted: number, achieved: number, basis: string } |
+ * null}
  */
 export function promiseOf(data) {
   const predicted = data.predicted?.saves_ms;

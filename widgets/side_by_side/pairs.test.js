@@ -54,7 +54,7 @@ test("a promise is held against what came of it", () => {
   assert.equal(kindsText({ kind_before: "Conv2d", kind_after: "Conv2d" }), "Conv2d");
 });
 
-test("a step is told in words and written in Python", () => {
+test("a step is shown in words and written in Python", () => {
   const step = { precision: { default: "bf16", layers: { conv1: null }, exact: true } };
   assert.equal(stepText({ backend: { name: "onnxruntime" } }), "backend name=onnxruntime");
   assert.equal(stepText({ fold: {} }), "fold");
@@ -64,7 +64,7 @@ test("a step is told in words and written in Python", () => {
   );
 });
 
-test("what a step is worth is told, also where it costs", () => {
+test("what a step is worth is shown, also where it costs", () => {
   assert.equal(worthText(8.1632, 0.33), "saves about 8.16 ms · 33%");
   assert.equal(worthText(-1, 0), "costs about 1 ms");
   assert.equal(worthText(null, 0), "");

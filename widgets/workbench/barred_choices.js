@@ -5,7 +5,8 @@ import { set } from "../shared/dom.js";
 
 /**
  * The precision column, with those choices barred.
- * @param {import("../layers/columns.js").Column} column @param {() => any} state what Python told: `cannot_in` maps layers to formats to reasons
+ * @param {import("../layers/columns.js").Column} column @param {() => any} state what Python sent:
+ * `cannot_in` maps layers to formats to reasons
  * @returns {import("../layers/columns.js").Column}
  */
 export function withBarredChoices(column, state) {

@@ -1,4 +1,7 @@
-/** The column of the layer table that shows how many of a layer's channels are kept: of what runs, or as it is chosen or dragged. */
+/**
+ * The column of the layer table that shows how many of a layer's channels are kept: of what runs,
+ * or as it is chosen or dragged.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 
@@ -32,7 +35,9 @@ export function channelsColumn(given) {
   };
 }
 
-/** @param {HTMLElement} cell @param {{ kept: number, all: number, isAsked: boolean } | null} count */
+/**
+ * @param {HTMLElement} cell @param {{ kept: number, all: number, isAsked: boolean } | null} count
+ */
 function drawCount(cell, count) {
   cell.classList.toggle("pf-nothing", count !== null && count.kept === count.all);
   cell.classList.toggle("pf-channels-chosen", Boolean(count?.isAsked));

@@ -7,8 +7,10 @@ import { threeFigures } from "../shared/format.js";
 /** @typedef {import("./expected.js").Offer} Offer */
 
 /**
- * A list that is drawn anew only when its items changed, and then keeps who was in it: at the same place, or the one before.
- * @template T @param {HTMLElement} list @param {(item: T, place: number) => Node} draw @param {() => Node} drawNone
+ * A list that is drawn anew only when its items changed, and then keeps who was in it: at the same
+ * place, or the one before.
+ * @template T @param {HTMLElement} list @param {(item: T, place: number) => Node} draw @param {()
+ * => Node} drawNone
  * @returns {(items: T[]) => void}
  */
 export function listOf(list, draw, drawNone) {
@@ -27,7 +29,10 @@ export function listOf(list, draw, drawNone) {
   };
 }
 
-/** @param {(index: number, label: string) => void} onDrop @returns {{ element: HTMLElement, show: (chips: Chip[]) => void }} */
+/**
+ * @param {(index: number, label: string) => void} onDrop @returns {{ element: HTMLElement, show:
+ * (chips: Chip[]) => void }}
+ */
 export function recipeChips(onDrop) {
   const element = h("ol", {
     class: "pf-steps",
@@ -41,7 +46,10 @@ export function recipeChips(onDrop) {
   };
 }
 
-/** @param {(step: any) => void} onTake @returns {{ element: HTMLElement, show: (offers: Offer[]) => void }} */
+/**
+ * @param {(step: any) => void} onTake @returns {{ element: HTMLElement, show: (offers: Offer[]) =>
+ * void }}
+ */
 export function offerButtons(onTake) {
   const list = h("ul", { class: "pf-offers", "aria-label": "what would help", tabindex: "-1" });
   const element = h(

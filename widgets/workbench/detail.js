@@ -1,4 +1,7 @@
-/** The panel beside the table: the chosen layer's facts, why it is not faster, and where it stands under the roof. */
+/**
+ * The panel beside the table: the chosen layer's facts, why it is not faster, and where it stands
+ * under the roof.
+ */
 
 import { barLength, boundSign } from "../layers/columns.js";
 import { isSameStep } from "./expected.js";
@@ -11,8 +14,10 @@ import { numberAt } from "../shared/unpack.js";
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
 /** @typedef {{ sentence: string, advice?: string | null, step?: any }} Reason */
 /**
- * @typedef {{ layer: string, title?: string, facts?: { name: string, value: string }[], reasons?: Reason[],
- *   point?: { intensity: number, gflops: number, ms: number, bound: string | null } | null }} Detail
+ * @typedef {{ layer: string, title?: string, facts?: { name: string, value: string }[], reasons?:
+ * Reason[],
+ *   point?: { intensity: number, gflops: number, ms: number, bound: string | null } | null }}
+ *   Detail
  */
 
 export class DetailPanel {
@@ -37,7 +42,8 @@ export class DetailPanel {
   }
 
   /**
-   * @param {LayerTable} table @param {string} layer the chosen one @param {Partial<Detail> | null | undefined} detail what Python told last
+   * @param {LayerTable} table @param {string} layer the chosen one @param {Partial<Detail> | null |
+   * undefined} detail what Python sent last
    * @param {{ step: any }[]} taken steps that are asked for
    */
   show(table, layer, detail, taken) {
@@ -60,7 +66,10 @@ export class DetailPanel {
     this.chart.destroy?.();
   }
 
-  /** @param {LayerTable} table @param {string} layer @param {Detail | null} detail @param {{ step: any }[]} taken */
+  /**
+   * @param {LayerTable} table @param {string} layer @param {Detail | null} detail @param {{ step:
+   * any }[]} taken
+   */
   write(table, layer, detail, taken) {
     fresh(this.title, (layer && detail?.title) || layer || "Where the time goes");
     const reasons = this.reasonList(detail?.reasons ?? [], taken);

@@ -1,4 +1,7 @@
-/** The chosen layer's channels beside its facts, with their threshold; and what is chosen of each layer, for the table. */
+/**
+ * The chosen layer's channels beside its facts, with their threshold; and what is chosen of each
+ * layer, for the table.
+ */
 
 import { h } from "../shared/dom.js";
 import { unserved } from "../shared/host.js";
@@ -9,7 +12,10 @@ import { isSameData } from "../shared/same_data.js";
 const DETAIL_HEIGHT = 150;
 
 export class DetailChannels {
-  /** @param {import("../shared/host.js").Host} host @param {any} model @param {() => void} onKept a threshold is on its way */
+  /**
+   * @param {import("../shared/host.js").Host} host @param {any} model @param {() => void} onKept a
+   * threshold is on its way
+   */
   constructor(host, model, onKept) {
     this.model = model;
     this.data = /** @type {any} */ (null);
@@ -27,7 +33,11 @@ export class DetailChannels {
     return this.choice.table.isKnown;
   }
 
-  /** Layer → how many channels are to be kept, of those that are under a hand, here or in the tab, or chosen and not yet cut. @returns {Map<string, number>} */
+  /**
+   * Layer → how many channels are to be kept, of those that are under a hand, here or in the tab,
+   * or chosen and not yet cut.
+   * @returns {Map<string, number>}
+   */
   get chosen() {
     return chosenCounts(this.model, this.choice.table, this.choice.kept);
   }
@@ -60,7 +70,11 @@ export class DetailChannels {
   }
 }
 
-/** A step may cut less than was asked for: once it has cut, what runs is the truth. @param {any} model @param {import("../importance/table.js").ImportanceTable} table @param {number[]} kept @returns {Map<string, number>} */
+/**
+ * A step may cut less than was asked for: once it has cut, what runs is the truth.
+ * @param {any} model @param {import("../importance/table.js").ImportanceTable} table @param
+ * {number[]} kept @returns {Map<string, number>}
+ */
 export function chosenCounts(model, table, kept) {
   const live = model.get("live");
   const asked = /** @type {any[]} */ (unserved(model))

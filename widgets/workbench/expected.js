@@ -1,16 +1,27 @@
-/** What the workbench shows: the state that Python told, and on top what was asked for since and is on its way. */
+/**
+ * What the workbench shows: the state that Python sent, and on top what was asked for since and is
+ * on its way.
+ */
 
 /**
- * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string, ratio?: number | null, low?: number | null,
+ * @typedef {{ name: string, before?: number | null, now?: number | null, unit?: string, ratio?:
+ * number | null, low?: number | null,
  *   high?: number | null, note?: string | null }} Figure
- * @typedef {{ label: string, kind?: string, why?: string, note?: string, error?: string | null, isPending?: boolean, isLeaving?: boolean }} Chip
- * @typedef {{ label: string, step: any, saves_ms?: number | null, basis?: string, why?: string, is_taken?: boolean, isPending?: boolean }} Offer
+ * @typedef {{ label: string, kind?: string, why?: string, note?: string, error?: string | null,
+ * isPending?: boolean, isLeaving?: boolean }} Chip
+ * @typedef {{ label: string, step: any, saves_ms?: number | null, basis?: string, why?: string,
+ * is_taken?: boolean, isPending?: boolean }} Offer
  * @typedef {{ id: number, do: string, [key: string]: any }} Request
  * @typedef {{
- *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number | null, figures: Figure[],
- *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total: number, error: string | null, refused: string | null,
- *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>, cannot: Record<string, string>,
- *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned: Record<string, number>, cut?: any, allocated?: number | null, offers: Offer[], code: string | null, saved: string | null,
+ *   workload: string, machine: string, inputs: string, parameters: number | null, flops: number |
+ *   null, figures: Figure[],
+ *   is_partial: boolean, recipe: Chip[], status: string, doing: string, done: number, total:
+ *   number, error: string | null, refused: string | null,
+ *   can_undo: boolean, can_redo: boolean, choices: string[], precisions: Record<string, string>,
+ *   cannot: Record<string, string>,
+ *   changes: Record<string, string>, channels: Record<string, [number, number]>, pruned:
+ *   Record<string, number>, cut?: any, allocated?: number | null, offers: Offer[], code: string |
+ *   null, saved: string | null,
  * }} BenchState
  * @typedef {BenchState & { asked: Set<string>, askedPrecisions: Record<string, string> }} Expected
  */
@@ -45,7 +56,8 @@ const NOTHING_YET = {
 };
 
 /**
- * @param {Partial<BenchState> | null | undefined} state @param {Request[]} requests those that are not yet served @returns {Expected}
+ * @param {Partial<BenchState> | null | undefined} state @param {Request[]} requests those that are
+ * not yet served @returns {Expected}
  */
 export function expected(state, requests) {
   const known = { ...NOTHING_YET, ...state };

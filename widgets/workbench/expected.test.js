@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { savingText } from "./chips.js";
 import { expected, stepName } from "./expected.js";
 import { precisionOf } from "./precision_column.js";
-import { overdue, watchSilence } from "./unanswered.js";
+import { overdue, watchUnanswered } from "./unanswered.js";
 import { doingText, farText } from "./status_line.js";
 import { tabsOf } from "./tabs.js";
 
@@ -16,7 +16,7 @@ const state = {
   error: "no",
 };
 
-test("nothing told yet is nothing to show, and no error", () => {
+test("nothing sent yet is nothing to show, and no error", () => {
   const nothing = expected(undefined, []);
   assert.deepEqual(
     [nothing.recipe, nothing.figures, nothing.status, nothing.error],
@@ -84,7 +84,7 @@ test("steps without a name get one", () => {
   );
 });
 
-test("what is being done is told in words", () => {
+test("what is being done is shown in words", () => {
   assert.equal(doingText({ status: "idle", doing: "fold" }), "");
   assert.equal(doingText({ status: "applying", doing: "fold" }), "applying: fold");
   assert.equal(doingText({ status: "profiling", doing: "" }), "profiling");
@@ -140,24 +140,24 @@ test("a request that lies while nothing is done is overdue", () => {
   assert.equal(overdue([], "idle"), null);
 });
 
-test("silence is told once, and taken back when Python answers", async () => {
+test("no answer is reported once, and taken back when Python answers", async () => {
   const traits = /** @type {Record<string, any>} */ ({
     requests: [{ id: 1, do: "undo" }],
     served: 0,
     state: { status: "idle" },
   });
-  const told = /** @type {boolean[]} */ ([]);
-  const watch = watchSilence(
+  const heard = /** @type {boolean[]} */ ([]);
+  const watch = watchUnanswered(
     { get: (/** @type {string} */ name) => traits[name] },
-    (isSilent) => told.push(isSilent),
+    (isUnanswered) => heard.push(isUnanswered),
     1,
   );
   watch.look();
   watch.look();
   await new Promise((resolve) => setTimeout(resolve, 20));
-  assert.deepEqual(told, [true]);
+  assert.deepEqual(heard, [true]);
   traits.served = 1;
   watch.look();
-  assert.deepEqual(told, [true, false]);
+  assert.deepEqual(heard, [true, false]);
   watch.destroy();
 });

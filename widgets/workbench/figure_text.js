@@ -13,7 +13,8 @@ const NO_CHANGE = { text: "", judgement: "even" };
 
 /**
  * @param {Figure} figure
- * @returns {{ before: string, now: string, isReplaced: boolean, change: string, interval: string, judgement: Judgement }}
+ * @returns {{ before: string, now: string, isReplaced: boolean, change: string, interval: string,
+ * judgement: Judgement }}
  *   `before` is "" where nothing changed; `isReplaced` where something else is known in its place
  */
 export function figureText(figure) {

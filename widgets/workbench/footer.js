@@ -1,4 +1,7 @@
-/** The foot of the workbench: the recipe, what would help, what can be done with it, and what is being done. */
+/**
+ * The foot of the workbench: the recipe, what would help, what can be done with it, and what is
+ * being done.
+ */
 
 import { offerButtons, recipeChips } from "./chips.js";
 import { h } from "../shared/dom.js";
@@ -46,7 +49,8 @@ const ACTIONS = [
 
 /**
  * @param {(request: { do: string, [key: string]: any }) => void} ask
- * @returns {{ element: HTMLElement, show: (state: Expected, isSilent: boolean) => void, press: (name: string) => void }}
+ * @returns {{ element: HTMLElement, show: (state: Expected, isUnanswered: boolean) => void, press:
+ * (name: string) => void }}
  */
 export function benchFooter(ask) {
   const chips = recipeChips((index, label) => ask({ do: "drop", index, label }));
@@ -91,7 +95,7 @@ export function benchFooter(ask) {
       status.element,
     ),
     press,
-    show(state, isSilent) {
+    show(state, isUnanswered) {
       if (shown?.asked.has("save") && !state.asked.has("save") && state.saved)
         status.say(`saved to ${state.saved}`);
       shown = state;
@@ -100,7 +104,7 @@ export function benchFooter(ask) {
       for (const action of ACTIONS)
         showAction(/** @type {HTMLElement} */ (buttons.get(action.ask)), action, state);
       status.show(state);
-      notices.show(state.error, isSilent, state.refused);
+      notices.show(state.error, isUnanswered, state.refused);
       hand(state);
     },
   };
@@ -123,7 +127,8 @@ function actionButton(action, onclick) {
 
 /**
  * A button that may not be pressed keeps the focus: who undid the last step is not thrown out.
- * @param {HTMLElement} button @param {{ ask: string, can: (state: Expected) => boolean }} action @param {Expected} state
+ * @param {HTMLElement} button @param {{ ask: string, can: (state: Expected) => boolean }} action
+ * @param {Expected} state
  */
 function showAction(button, action, state) {
   button.setAttribute("aria-disabled", String(!action.can(state)));

@@ -1,4 +1,7 @@
-/** The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did not help. */
+/**
+ * The workbench: a person sees where the time goes, chooses, sees what it did, and undoes what did
+ * not help.
+ */
 
 import { withBarredChoices } from "./barred_choices.js";
 import { channelsColumn } from "./channels_column.js";
@@ -14,7 +17,7 @@ import { unserved } from "../shared/host.js";
 import { layers } from "../layers/index.js";
 import { benchColumns } from "./precision_column.js";
 import { unpackedSensitivity } from "../sensitivity/table.js";
-import { watchSilence } from "./unanswered.js";
+import { watchUnanswered } from "./unanswered.js";
 import { BenchTabs, FIRST_TAB } from "./tabs.js";
 
 /** @type {Record<string, string>} */
@@ -39,7 +42,7 @@ class Bench {
     this.sections = sections;
     this.host = host;
     this.model = model;
-    this.isSilent = false;
+    this.isUnanswered = false;
     this.state = expected(model.get("state"), unserved(model));
     const box = h("div", { class: "pf-bench-table" });
     this.table = layers(box, host);
@@ -50,11 +53,11 @@ class Bench {
     this.header = benchHeader();
     this.main = h("div", { class: "pf-bench-main" });
     this.tabs = new BenchTabs(sections, box, host, model, (name, isWide) =>
-      this.makeRoom(name, isWide),
+      this.setLayout(name, isWide),
     );
     this.detail = new DetailPanel(host, (step) => host.ask({ do: "choose", step }));
     this.footer = benchFooter((request) => host.ask(request));
-    this.silence = watchSilence(model, (isSilent) => this.hear(isSilent));
+    this.silence = watchUnanswered(model, (isUnanswered) => this.hear(isUnanswered));
     this.listen();
     this.build(root);
   }
@@ -124,7 +127,7 @@ class Bench {
     this.silence.look();
     this.state = expected(this.model.get("state"), unserved(this.model));
     this.header.show(this.state);
-    this.footer.show(this.state, this.isSilent);
+    this.footer.show(this.state, this.isUnanswered);
     this.channels.follow();
     this.addColumns();
     this.table.refresh();
@@ -180,15 +183,15 @@ class Bench {
   }
 
   /** @param {string} name @param {boolean} isWide */
-  makeRoom(name, isWide) {
+  setLayout(name, isWide) {
     this.main.classList.toggle("pf-wide", isWide);
     this.table.tools.classList.toggle("pf-still", name !== FIRST_TAB);
   }
 
-  /** @param {boolean} isSilent */
-  hear(isSilent) {
-    this.isSilent = isSilent;
-    this.footer.show(this.state, isSilent);
+  /** @param {boolean} isUnanswered */
+  hear(isUnanswered) {
+    this.isUnanswered = isUnanswered;
+    this.footer.show(this.state, isUnanswered);
   }
 
   /** @param {KeyboardEvent} event */

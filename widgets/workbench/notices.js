@@ -4,7 +4,10 @@ import { fresh, h } from "../shared/dom.js";
 
 export const LOST = "The Jupyter kernel does not answer; run the cell again.";
 
-/** @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null, isLost: boolean, refused: string | null) => void }} */
+/**
+ * @param {() => void} onDismiss @returns {{ element: HTMLElement, show: (error: string | null,
+ * isLost: boolean, refused: string | null) => void }}
+ */
 export function benchNotices(onDismiss) {
   const element = h("div", { class: "pf-notices" });
   const error = h("div", { role: "alert" });

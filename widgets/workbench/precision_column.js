@@ -1,22 +1,30 @@
-/** The columns that the workbench adds to the layer table: a precision to choose, and what the recipe made of a layer. */
+/**
+ * The columns that the workbench adds to the layer table: a precision to choose, and what the
+ * recipe made of a layer.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 import { isBranch } from "../shared/tree.js";
 
 /** @typedef {import("../layers/columns.js").Column} Column */
 /** @typedef {import("./expected.js").Expected} Expected */
-/** @typedef {{ value: string, reason: string, isAsked: boolean, choices: string[] }} PrecisionChoice */
+/**
+ * @typedef {{ value: string, reason: string, isAsked: boolean, choices: string[] }} PrecisionChoice
+ */
 
 /**
- * @param {() => Expected} state @param {(layer: string, name: string) => void} onChoose @returns {Column[]}
+ * @param {() => Expected} state @param {(layer: string, name: string) => void} onChoose @returns
+ * {Column[]}
  */
 export function benchColumns(state, onChoose) {
   return [precisionColumn(state, onChoose), changeColumn(state)];
 }
 
 /**
- * What can be chosen for a layer; null for one that is made of others, as it has no weights of its own.
- * @param {Expected} state @param {string} layer @param {boolean} isLeaf @returns {PrecisionChoice | null}
+ * What can be chosen for a layer; null for one that is made of others, as it has no weights of its
+ * own.
+ * @param {Expected} state @param {string} layer @param {boolean} isLeaf @returns {PrecisionChoice |
+ * null}
  */
 export function precisionOf(state, layer, isLeaf) {
   const isAsked = layer in state.askedPrecisions;
@@ -27,9 +35,15 @@ export function precisionOf(state, layer, isLeaf) {
   return { value, reason, isAsked, choices };
 }
 
-/** @param {() => Expected} state @param {(layer: string, name: string) => void} onChoose @returns {Column} */
+/**
+ * @param {() => Expected} state @param {(layer: string, name: string) => void} onChoose @returns
+ * {Column}
+ */
 function precisionColumn(state, onChoose) {
-  /** @type {(table: import("../shared/unpack.js").LayerTable, row: number) => PrecisionChoice | null} */
+  /**
+   * @type {(table: import("../shared/unpack.js").LayerTable, row: number) => PrecisionChoice |
+   * null}
+   */
   const choiceOf = (table, row) =>
     precisionOf(state(), table.layers[row], !isBranch(table.end, row));
   return {
@@ -46,7 +60,8 @@ function precisionColumn(state, onChoose) {
 }
 
 /**
- * @param {HTMLElement} cell @param {string} layer @param {PrecisionChoice | null} choice @param {(layer: string, name: string) => void} onChoose
+ * @param {HTMLElement} cell @param {string} layer @param {PrecisionChoice | null} choice @param
+ * {(layer: string, name: string) => void} onChoose
  */
 function drawPrecision(cell, layer, choice, onChoose) {
   cell.title = choice?.reason ?? "";
@@ -71,7 +86,10 @@ function isSameChoice(old, choice) {
   );
 }
 
-/** @param {string} layer @param {PrecisionChoice} choice @param {(layer: string, name: string) => void} onChoose */
+/**
+ * @param {string} layer @param {PrecisionChoice} choice @param {(layer: string, name: string) =>
+ * void} onChoose
+ */
 function precisionSelect(layer, choice, onChoose) {
   const label = `precision of ${layer}${choice.reason ? `: ${choice.reason}` : ""}`;
   const options = choice.choices.map((name) =>

@@ -3,11 +3,17 @@
 import { numberAt } from "../shared/unpack.js";
 
 /** @typedef {import("../shared/unpack.js").LayerTable} LayerTable */
-/** @typedef {{ layer: string, kind: string, intensity: number, gflops: number, ms: number, bound: string | null }} RoofPoint */
+/**
+ * @typedef {{ layer: string, kind: string, intensity: number, gflops: number, ms: number, bound:
+ * string | null }} RoofPoint
+ */
 
 const COMPANY = 14;
 
-/** The rows that took the most time themselves, the longest first. @param {LayerTable} table @param {number} count @returns {number[]} */
+/**
+ * The rows that took the most time themselves, the longest first.
+ * @param {LayerTable} table @param {number} count @returns {number[]}
+ */
 export function costliest(table, count) {
   const ms = (/** @type {number} */ row) => numberAt(table, "self_ms", row);
   const rows = Array.from(table.layers.keys()).filter((row) => table.layers[row] && ms(row) > 0);
@@ -17,7 +23,8 @@ export function costliest(table, count) {
 /**
  * The chosen layer among the costliest, which are its measure.
  * @param {LayerTable} table @param {string} layer
- * @param {{ intensity: number, gflops: number, ms: number, bound: string | null } | null} point what is known of the chosen one
+ * @param {{ intensity: number, gflops: number, ms: number, bound: string | null } | null} point
+ * what is known of the chosen one
  * @returns {RoofPoint[]}
  */
 export function roofPoints(table, layer, point) {

@@ -1,4 +1,6 @@
-/** The column of the layer table that shows how much a layer matters: a small cell a number format. */
+/**
+ * The column of the layer table that shows how much a layer matters: a small cell a number format.
+ */
 
 import { fresh, set } from "../shared/dom.js";
 import { heatStrip, heatWords } from "../sensitivity/heat_cells.js";
@@ -7,7 +9,8 @@ import { predictedAt } from "../sensitivity/table.js";
 const STRIP_ROOM = 116;
 
 /**
- * @param {import("../sensitivity/table.js").SensitivityTable} table @param {(layer: string) => string} chosen the format of a layer
+ * @param {import("../sensitivity/table.js").SensitivityTable} table @param {(layer: string) =>
+ * string} chosen the format of a layer
  * @returns {import("../layers/columns.js").Column}
  */
 export function heatColumn(table, chosen) {
@@ -29,7 +32,10 @@ export function heatColumn(table, chosen) {
   };
 }
 
-/** What it costs in its worst format; NaN where that is not known. @param {import("../sensitivity/table.js").SensitivityTable} table @param {string} layer */
+/**
+ * What it costs in its worst format; NaN where that is not known.
+ * @param {import("../sensitivity/table.js").SensitivityTable} table @param {string} layer
+ */
 function worstOf(table, layer) {
   const row = table.place.get(layer);
   if (row === undefined) return NaN;
@@ -39,7 +45,10 @@ function worstOf(table, layer) {
   return known.length ? Math.max(...known) : NaN;
 }
 
-/** @param {HTMLElement} box @param {import("../sensitivity/table.js").SensitivityTable} table @param {string} layer @param {string} chosen @param {number} width */
+/**
+ * @param {HTMLElement} box @param {import("../sensitivity/table.js").SensitivityTable} table @param
+ * {string} layer @param {string} chosen @param {number} width
+ */
 function drawStrip(box, table, layer, chosen, width) {
   const row = table.place.get(layer);
   const words = row === undefined ? "" : heatWords(table, row);
@@ -49,7 +58,10 @@ function drawStrip(box, table, layer, chosen, width) {
   fresh(box, row !== undefined && heatStrip(table, row, chosen));
 }
 
-/** One number for each table, as a cell is drawn again for another one. @type {WeakMap<object, number>} */
+/**
+ * One number for each table, as a cell is drawn again for another one.
+ * @type {WeakMap<object, number>}
+ */
 const TABLE_KEYS = new WeakMap();
 let keysGiven = 0;
 

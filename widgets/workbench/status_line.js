@@ -1,4 +1,7 @@
-/** What is being done, how far it is, and how to stop it. It always has its room, so that nothing moves when it begins. */
+/**
+ * What is being done, how far it is, and how to stop it. It always has its room, so that nothing
+ * moves when it begins.
+ */
 
 import { fresh, h } from "../shared/dom.js";
 
@@ -18,7 +21,7 @@ const DOINGS = {
   attending: "looking at",
 };
 
-/** What the keyboard does in the panel, for whoever looks down. */
+/** What the keyboard does in the panel, for whoever reads the footer. */
 const KEY_HINTS = [
   ["↑↓", "layers"],
   ["←→", "fold"],
@@ -34,14 +37,18 @@ export function doingText(state) {
   return [DOINGS[state.status] ?? state.status, state.doing].filter(Boolean).join(": ");
 }
 
-/** How far it is: "12 of 30"; "" where nobody knows. @param {{ done: number, total: number }} state */
+/**
+ * How far it is: "12 of 30"; "" where nobody knows.
+ * @param {{ done: number, total: number }} state
+ */
 export function farText(state) {
   return state.total > 0 ? `${Math.min(state.done, state.total)} of ${state.total}` : "";
 }
 
 /**
  * @param {() => void} onStop
- * @returns {{ element: HTMLElement, show: (state: Expected) => void, say: (text: string) => void }} `say`: a word that stays until the next
+ * @returns {{ element: HTMLElement, show: (state: Expected) => void, say: (text: string) => void }}
+ * `say`: a word that stays until the next
  */
 export function statusLine(onStop) {
   const bar = /** @type {HTMLProgressElement} */ (h("progress", { "aria-label": "progress" }));

@@ -1,7 +1,7 @@
 /** The tabs of the workbench: the layer table first, then whatever sections there is data for. */
 
 import { fresh, h } from "../shared/dom.js";
-import { roving } from "../shared/roving_tabindex.js";
+import { rovingTabindex } from "../shared/roving_tabindex.js";
 import { isSameData } from "../shared/same_data.js";
 
 /** @typedef {import("../shared/host.js").View} View */
@@ -20,7 +20,8 @@ export const FIRST_TAB = "layers";
 
 /**
  * The tabs that there are, the layers first: each section is in the tab that it names.
- * @param {Section[]} sections @param {Record<string, any> | null | undefined} views @returns {Tab[]}
+ * @param {Section[]} sections @param {Record<string, any> | null | undefined} views @returns
+ * {Tab[]}
  */
 export function tabsOf(sections, views) {
   const tabs = new Map([[FIRST_TAB, tabNamed(FIRST_TAB, "Layers", false)]]);
@@ -41,7 +42,8 @@ function tabNamed(name, label, isWide) {
 
 export class BenchTabs {
   /**
-   * @param {Section[]} sections @param {HTMLElement} table what the first tab shows @param {import("../shared/host.js").Host} host @param {any} model
+   * @param {Section[]} sections @param {HTMLElement} table what the first tab shows @param
+   * {import("../shared/host.js").Host} host @param {any} model
    * @param {(name: string, isWide: boolean) => void} onOpen
    */
   constructor(sections, table, host, model, onOpen) {
@@ -60,7 +62,7 @@ export class BenchTabs {
     /** @type {Tab[]} */
     this.tabs = [];
     this.bar = h("div", { class: "pf-tabs", role: "tablist", "aria-label": "views" });
-    this.stopAt = roving(this.bar, "button");
+    this.stopAt = rovingTabindex(this.bar, "button");
     this.pages = h("div", { class: "pf-pages" });
     /** @type {Map<string, HTMLElement>} */
     this.page = new Map();
@@ -139,7 +141,10 @@ export class BenchTabs {
     return page;
   }
 
-  /** Draw a section when its tab is open, and again only when its data changed. @param {Section} section */
+  /**
+   * Draw a section when its tab is open, and again only when its data changed.
+   * @param {Section} section
+   */
   fill({ name, tab, make }) {
     let view = this.views.get(name);
     if (!view) {

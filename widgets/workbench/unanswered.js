@@ -14,19 +14,19 @@ export function overdue(open, status) {
 
 /**
  * Watch a panel's requests.
- * @param {any} model @param {(isSilent: boolean) => void} tell @param {number} [patience]
+ * @param {any} model @param {(isUnanswered: boolean) => void} tell @param {number} [patience]
  * @returns {{ look: () => void, destroy: () => void }} `look` after anything changed
  */
-export function watchSilence(model, tell, patience = PATIENCE_MS) {
+export function watchUnanswered(model, tell, patience = PATIENCE_MS) {
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   /** @type {number | null} */
   let awaited = null;
-  let isSilent = false;
+  let isUnanswered = false;
 
   /** @param {boolean} isNow */
   function say(isNow) {
-    if (isNow !== isSilent) tell((isSilent = isNow));
+    if (isNow !== isUnanswered) tell((isUnanswered = isNow));
   }
 
   function look() {

@@ -1,14 +1,18 @@
-"""`paifuser-lab bench kernels`: CUDA kernels against float64, then against what torch has, then
-against the machine.
+"""`paifuser-lab bench kernels`: CUDA kernels against float64, then against torch, then against the
+machine.
 
-running    the whole: probes, numbers, times, within a number of seconds cases      each kernel at
-real shapes, and at small ones for a CPU peers      what else computes the same: SDPA by each of its
-backends, compiled torch, FlexAttention, cuDNN sparse     its peers of attention to chosen blocks
-whole      whole numbers of eight bits: inputs, and peers densities  what choosing blocks costs in
-exactness timing     graph replays in turn, over inputs that the cache cannot hold checking   how
-far an answer is from float64, in parts of what is allowed probing    whether the words of
-common.cuh mean what PTX says, and whether machine code loads checkout   the emulator and the
-probes, which are in a checkout alone record     what was found, as a table and in words
+running      the whole bench within a number of seconds: probes, checks, times
+cases        each kernel at real shapes, and at small ones for a CPU
+int8_cases   the cases of int8 kernels
+peers        what else computes the same: SDPA's backends, compiled torch, FlexAttention, cuDNN
+sparse       peers of attention to chosen blocks
+timing       graph replays in turn, over inputs larger than the cache
+checking     the distance of an output from float64, as a share of what is allowed
+preflight    whether the functions of common.cuh work on this device
+checkout     the emulator and the probes, which only a checkout has
+tuning       the search for a kernel's best tiles
+contest      the tiles of one search, timed in turn
+record       the results, as a table and as text
 """
 
 from .record import KernelBench

@@ -1,5 +1,5 @@
-"""What only a checkout of the project has: the emulator that runs kernels on the CPU, and the probes
-that test it and a GPU alike.
+"""What only a checkout has: the emulator that runs kernels on the CPU, and the probes that test it
+and a GPU alike.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..._assets import PACKAGE
+from ..._files import PACKAGE
 from ...errors import MeasureError
 from ...kernels.launch import Launch
 from ...kernels.runners import Runner

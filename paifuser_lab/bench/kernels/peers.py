@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ...kernels import (
-    block_sparse_attention,
+    block_gather,
     depthwise,
     depthwise_int8,
     pointwise,
@@ -74,7 +74,7 @@ def of_pointwise() -> tuple[Peer, ...]:
 
 
 def of_depthwise_int8() -> tuple[Peer, ...]:
-    """Of a depthwise convolution on whole numbers, for which torch has no operator: fp32 is exact
+    """Peers of an int8 depthwise convolution, for which torch has no operator: fp32 is exact
     for them.
     """
     ours = Peer(
@@ -91,7 +91,7 @@ def of_depthwise_int8() -> tuple[Peer, ...]:
 
 
 def of_pointwise_int8() -> tuple[Peer, ...]:
-    """Of a linear layer on whole numbers: torch's own product, and what follows it compiled."""
+    """Peers of an int8 linear layer: torch's own product, with the rest compiled."""
     ours = Peer(
         "ours in bf16",
         lambda: torch.ops.paifuser.pointwise,
@@ -124,7 +124,7 @@ def of_block_sparse() -> tuple[Peer, ...]:
     )
     return (
         *to_all,
-        Peer("gathered", lambda: block_sparse_attention.compose),
+        Peer("gathered", lambda: block_gather.compose),
         Peer("Flex", lambda: _compile(sparse.attend_by_flex), 10.0, prepare=sparse.for_flex),
         Peer("ours with the choice", lambda: sparse.choose_and_attend, is_aside=True),
         Peer(

@@ -1,8 +1,9 @@
-"""Random recipes on many models: whether the promises of the loop hold, whatever is clicked.
+"""Random recipes on many models: whether the promises of the loop hold for any of them.
 
-`draw` makes a recipe from the schemas of the steps, `subjects` the models, `invariants` holds what
-one process can see (own model untouched, undo to the bit, one hash), `fresh` what takes another
-(saved = loaded to the bit).
+draw         a random recipe, from the schemas of the steps
+subjects     the models
+invariants   promises that one process can check: model untouched, undo to the bit, one hash
+fresh        promises that take another process: a saved folder loads to the bit
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ NEEDS_DATA = ("distill", "qat")
 NOT_DRAWN = (
     "why",
     "to",
-)  # a sentence; a target in latency is met by the clock, so that two runs may differ
+)  # free text; a target in latency is met by the clock, so that two runs may differ
 # What a schema does not bound, or what would take long.
 VALUES: dict[tuple[str, str], Sequence[Any]] = {
     ("backend", "name"): ("eager", "eager", "onnxruntime"),

@@ -132,11 +132,11 @@ def _literal(text: str) -> object:
 
 
 def _name(parameters: Mapping[str, Value]) -> str:
-    """A folder's name that tells the values; what a file system would not take, or is long, is told
+    """A folder's name with the values; what a file system would not take, or is long, is replaced
     by a hash.
     """
-    told = ",".join(f"{name}={value}" for name, value in parameters.items()) or "as it is"
-    plain = re.sub(r"[^\w.,=+ -]", "_", told)
-    if plain == told and len(told) <= LONGEST_NAME:
-        return told
-    return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    text = ",".join(f"{name}={value}" for name, value in parameters.items()) or "as it is"
+    plain = re.sub(r"[^\w.,=+ -]", "_", text)
+    if plain == text and len(text) <= LONGEST_NAME:
+        return text
+    return f"{plain[:LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -40,9 +40,9 @@ def sweep(
     """Run a notebook with every combination of the values; each run's folder lies in `out`, with
     sweep.json and sweep.md beside.
 
-    What an earlier sweep completed is not run again, unless `replace`. A run that fails is told in
-    its row, and the others go on. When interrupted, the runs that are under way leave nothing, and
-    what is complete stays.
+    What an earlier sweep completed is not run again, unless `replace`. A run that fails is reported
+    in its row, and the others go on. When interrupted, the runs that are under way leave nothing,
+    and what is complete stays.
     """
     notebook, out = Path(notebook), Path(out).resolve()
     if jobs < 1:

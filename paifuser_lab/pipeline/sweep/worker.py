@@ -1,4 +1,4 @@
-"""What a process of a sweep does: one run, told on its standard input, its failure told on its
+"""A process of a sweep: one run, described on its standard input, its failure reported on its
 standard error.
 """
 

@@ -142,7 +142,7 @@ def shares_of_best(throughputs: dict[int, float]) -> dict[int, float]:
 def reason_for(
     knee: int, shares: Mapping[int, float], best_per_s: float, end: str, *, is_in_turn: bool
 ) -> str:
-    """Why this batch was chosen and why the sweep went no further, in a sentence."""
+    """Why this batch was chosen and why the sweep went no further, as text."""
     best = max(shares, key=lambda batch: shares[batch])
     rate = f"{readable_rate(best_per_s)} a second{'' if best == knee else f' at {best}'}"
     timed = f"{rate}, timed in turn" if is_in_turn else rate

@@ -30,7 +30,7 @@ AS_IT_IS, CHANNELS_LAST = "as it is", "channels last"
 
 @dataclass
 class Findings:
-    """All that the checks judge by; where something is missing, `reasons` says why."""
+    """Everything that the checks read; `reasons` explains what is missing."""
 
     subject: Subject
     seen: Seen

@@ -32,7 +32,7 @@ def check_eval_mode(found: Findings) -> Check:
 
 
 def check_graph_in_inference(found: Findings) -> Check:
-    """No graph is built for gradients that nobody takes."""
+    """No autograd graph is built whose gradients are never computed."""
     name, seen = "gradients in inference", found.seen
     if not found.is_loop:
         return unmeasurable(name, f"a workload runs without gradients here; {LOOP_WANTED}")
@@ -79,7 +79,7 @@ def check_accuracy(found: Findings) -> Check:
     )
     figure = f"{work.metric_name} {now:.4f}, the same as before" if not drop else figure
     remedy = (
-        "undo the last step, choose a wider number format for the most sensitive layers, or train "
+        "undo the last step, choose a wider format for the most sensitive layers, or train "
         "the variant a little"
     )
     return judged(name, drop, MOST_DROP, figure, remedy)

@@ -31,8 +31,8 @@ def check_data_loading(found: Findings) -> Check:
     if not batches:
         return unmeasurable(
             name,
-            "no DataLoader ran; batches from a list or a generator cannot be told from the rest "
-            "of the loop",
+            "no DataLoader ran; batches from a list or a generator cannot be distinguished from "
+            "the rest of the loop",
         )
     has_workers = bool(trace.named(f"{BATCH}_MultiProcessing"))
     share = _share(trace.ms(without(batches, _workers_start(trace))), _running_ms(trace))
@@ -142,12 +142,12 @@ def _parts_beside(trace: Trace, model: list[Span]) -> str:
         ),
     ]
     whole = _running_ms(trace)
-    told = [
+    shares = [
         f"{percent(_share(ms, whole))} {what}"
         for ms, what in sorted(parts, reverse=True)
         if ms > 0.02 * whole
     ]
-    return "of the loop, " + ", ".join(told)
+    return "of the loop, " + ", ".join(shares)
 
 
 def _workers_start(trace: Trace) -> list[Span]:

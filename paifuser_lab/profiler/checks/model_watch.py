@@ -1,4 +1,4 @@
-"""What is seen of the models that a loop calls: their mode, whether they build a graph, and
+"""The models that a loop calls, observed: their mode, whether they build a graph, and
 denormal values inside them.
 """
 
@@ -55,7 +55,7 @@ class Denormals:
 
 @dataclass
 class ModelWatch:
-    """What was seen of the outermost calls of models, in the order in which they came."""
+    """Observations of the outermost calls of models, in order."""
 
     models: dict[int, nn.Module] = field(default_factory=dict)
     calls: Counter[int] = field(default_factory=Counter)

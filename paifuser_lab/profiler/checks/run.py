@@ -48,7 +48,7 @@ def checklist(
     baseline_metric: float | None = None,
     seconds: float = SECONDS,
 ) -> Checklist:
-    """Check my training or inference for what usually costs speed, and say what to do about it.
+    """Check my training or inference for what usually costs speed, with a remedy for each finding.
 
     A callable without arguments runs your own loop, a few steps of it, once and watched in this
     thread; whatever it raises is raised on. A workload or a variant is called a few times and

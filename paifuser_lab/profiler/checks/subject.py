@@ -1,4 +1,4 @@
-"""What a checklist is made of: the user's own loop, or a workload that is called a few times."""
+"""What a checklist examines: the user's own loop, or a workload that is called a few times."""
 
 from __future__ import annotations
 

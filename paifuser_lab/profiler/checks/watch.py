@@ -41,7 +41,7 @@ class Memory:
 
 @dataclass
 class Seen:
-    """What was seen of one run of a loop."""
+    """Observations of one run of a loop."""
 
     trace: Trace
     calls: int = 0
@@ -131,7 +131,7 @@ class _Watch:
 
 
 def watch(loop: Callable[[], Any]) -> Seen:
-    """Run the loop once and tell what was seen; what it gives back is dropped, and an interrupt
+    """Run the loop once and return the observations; its result is dropped, and an interrupt
     keeps what was seen until then.
     """
     if torch.autograd.profiler._is_profiler_enabled:
@@ -159,5 +159,5 @@ def _settle() -> None:
 
 
 def _uses_cuda() -> bool:
-    """Asking for anything more would start CUDA where nobody uses it."""
+    """Asks for nothing that would initialise CUDA where it is not used."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]

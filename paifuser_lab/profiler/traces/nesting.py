@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .events import Events, Kind
 
 Floats = NDArray[numpy.float64]
-Rows = NDArray[Any]  # of whole numbers, or of booleans as a choice of rows
+Rows = NDArray[Any]  # of integers, or of booleans as a choice of rows
 
 BLOCK = 1 << 13
 

@@ -1,7 +1,7 @@
 """Reading a saved trace as a stream: a file of any size, plain or gzipped, is never in memory
 whole. Stands on ijson.
 
-A trace may come from anywhere, so a file that is damaged or made to do harm ends in one sentence:
+A trace may come from anywhere, so a file that is damaged or made to do harm ends in one error:
 values that never end, nesting that never ends (ijson's memory grows with the square of the depth)
 and names without number are stopped.
 """

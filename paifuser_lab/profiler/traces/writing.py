@@ -58,7 +58,7 @@ def trace(work: Workload, path: str | Path, *, runs: int = 3) -> TraceSummary:
 
 
 def _show_tensorboard_the_way() -> None:
-    """`%tensorboard` looks for its program where the shell looks, not beside the Python that the
+    """`%tensorboard` searches its program on the shell's PATH, not beside the Python that the
     notebook runs with.
     """
     beside = Path(sys.executable).with_name("tensorboard")
@@ -67,9 +67,7 @@ def _show_tensorboard_the_way() -> None:
 
 
 def _target(path: Path, name: str) -> Path:
-    """The file to write: `path` itself, or one in it under a name that TensorBoard's plugin looks
-    for.
-    """
+    """The file to write: `path`, or one in it whose name TensorBoard's plugin recognises."""
     if path.is_dir() or not (path.suffix or path.is_file()):
         worker = re.sub(r"[^\w-]+", "_", name)
         return path / f"{worker}.{time.time_ns()}.pt.trace.json"

@@ -15,6 +15,7 @@ select.py          which units are removed
 product.py, multiplications.py  what the model multiplies, and the channel ids along its sizes
 costs/             parameters, FLOPs and other costs as functions of the widths of groups
 solve.py           widths with which a cost is reached
+cut_notes.py       why a layer keeps its channels, and the notes on a cut
 predicted_cost.py  what fewer channels would cost, before any is cut
 """
 

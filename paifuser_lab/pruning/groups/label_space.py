@@ -1,10 +1,10 @@
 """Labels: what the elements of a tensor are made of, and the few things that rules do with them.
 
-A label holds for every element of a tensor the channel id with which it is kept or removed. A tensor has a label
-for each of its dimensions that can lose something: an activation usually one, a weight matrix one
-for its rows and one for its columns. A dimension along which a label is the same has stride 0, so
-that labels are small and moving operators move them as they move the tensor. A tensor without
-labels is fixed in all its dimensions.
+A label holds for every element of a tensor the channel id with which it is kept or removed. A
+tensor has a label for each of its dimensions that can lose something: an activation usually one, a
+weight matrix one for its rows and one for its columns. A dimension along which a label is the same
+has stride 0, so that labels are small and moving operators move them as they move the tensor. A
+tensor without labels is fixed in all its dimensions.
 """
 
 from __future__ import annotations

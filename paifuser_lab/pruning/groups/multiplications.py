@@ -1,5 +1,5 @@
-"""What a model multiplies: its convolutions, matrix products and attention, each with the channel ids
-along its sizes.
+"""What a model multiplies: its convolutions, matrix products and attention, each with the channel
+ids along its sizes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Widths with which a cost is reached: units are removed where they matter least for what that saves,
-until the cost is low enough.
+"""Widths with which a cost is reached: units are removed where the least importance is lost for the
+saving, until the cost is low enough.
 
 Each time the group is narrowed whose best step down, to any of its allowed widths, loses least for
 each unit of cost that it saves; so that where the cost is flat over several widths, a group stays

@@ -1,7 +1,8 @@
-"""Refit a model after a cut: the remaining layers are fitted to give the outputs of before as closely
-as they can. Needs neither labels nor gradients.
+"""Refit a model after a cut: the remaining layers are fitted to the outputs of before the cut.
 
-techniques.py        the refits by name, applied in turn; one that does not reduce the error is undone
+Needs neither labels nor gradients.
+
+techniques.py        the refits by name, applied in turn; one that gains nothing is undone
 least_squares.py     new weights for the layers that lost inputs
 shrunk_layers.py     which layers those are, and their outputs before the cut
 normal_equations.py  least squares from sums over rows; pure arithmetic

@@ -25,8 +25,8 @@ class Room(NamedTuple):
 
 
 class Family(NamedTuple):
-    """What of a product is timed: its shape, and which rows of channel ids are the channels that it reads
-    and makes; None for those in pairs.
+    """The timed part of a product: its shape, and the channel ids of its input and output channels;
+    None for those in pairs.
     """
 
     shape: Shape

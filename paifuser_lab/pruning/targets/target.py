@@ -113,7 +113,8 @@ def choose_widths(
                 target, _narrowed(structure, budget.cost), share, budget.original, budget.notes
             )
     raise StepError(
-        f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest reachable "
+        f"{target.goal}: {target.share:g} of the original's cannot be reached: the smallest "
+        "reachable "
         "share is "
         f"{_ceiled(least.total / budget.original)}; ask for that or more, or give `limits`, "
         "`protect` and `round_to` more room."
@@ -130,8 +131,8 @@ def _check_is_less(budget: _Budget, target: Target) -> None:
     share = budget.cost.total / budget.original
     if share <= target.share:
         raise StepError(
-            f"{target.goal}: {share:.3g} of the original's is left already, and {target.share:g} was "
-            "asked for; ask for less."
+            f"{target.goal}: {share:.3g} of the original's is left already, and {target.share:g} "
+            "was asked for; ask for less."
         )
 
 

@@ -1,4 +1,4 @@
-"""The reference for the other methods: the loss's rise, measured with one layer at a time rounded."""
+"""The reference for the other methods: the loss's rise, measured with one layer rounded."""
 
 from __future__ import annotations
 

@@ -224,20 +224,22 @@ def achieved_cut(state: State) -> dict[str, Any] | None:
     if compared is None or now is None:
         return None
     before = compared[compared.baseline]
-    told = {
+    figures = {
         "parameters": (before.parameters, now.parameters),
         "latency_ms": (before.latency_ms, now.latency_ms),
     }
-    told |= {"metric": (before.metric, now.metric)}
+    figures |= {"metric": (before.metric, now.metric)}
     if (
         state.profile is not None
         and state.baseline is not None
         and state.profile is not state.baseline
     ):
-        told |= {"flops": (2 * state.baseline.root.total_macs, 2 * state.profile.root.total_macs)}
+        figures |= {
+            "flops": (2 * state.baseline.root.total_macs, 2 * state.profile.root.total_macs)
+        }
     return {
-        "before": {name: pair[0] for name, pair in told.items()},
-        "now": {name: pair[1] for name, pair in told.items()},
+        "before": {name: pair[0] for name, pair in figures.items()},
+        "now": {name: pair[1] for name, pair in figures.items()},
         "metric_name": compared.metric_name,
     }
 
