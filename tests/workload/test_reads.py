@@ -99,9 +99,6 @@ ASKED = {
     "sensitivity by several methods": lambda work: lab.sensitivity(
         work, methods=("quadratic", "ablation", "output"), formats=("int4-weights",), batches=4
     ),
-    "taylor of prune": lambda work: lab.apply(
-        work, lab.Recipe([{"prune": {"ratio": 0.5, "importance": "taylor", "repair": []}}])
-    ),
     "calibration batches": lambda work: calibration_batches(work, 4),
     "sampled batches": lambda work: drawn(work, 4),
     "first batches": lambda work: list(islice(first_batches(work.train, CPU, "train data"), 4)),
@@ -121,6 +118,16 @@ def test_four_batches_asked_of_a_list_of_a_million_are_four_read(asking: str) ->
     listed = Listed()
     ASKED[asking](work_of(listed))
     assert len(listed.numbers) == 4
+
+
+@pytest.mark.parametrize("kind", [Loader, Sized])
+def test_prune_reads_the_sixteen_batches_that_importance_is_estimated_on(kind: Any) -> None:
+    loader = kind()
+    step = {"prune": {"ratio": 0.5, "importance": "taylor", "repair": []}}
+    lab.apply(work_of(loader), lab.Recipe([step]))
+    shown = kind()
+    lab.importance(work_of(shown), "taylor")
+    assert (loader.read, loader.furthest) == (16, 16) == (shown.read, shown.furthest)
 
 
 def test_ranges_of_int8_inputs_are_taken_from_sixteen_batches_of_a_list_as_documented() -> None:
