@@ -60,7 +60,7 @@ DEVICE float highest_of_lane(const float (&score)[TILES][4], int half) {
   return highest;
 }
 
-// Scores of a row become weights, 2^(score · scale - highest); the answer is the sum of those that a lane holds.
+// Scores of a row become weights, 2^(score · scale - highest); the output is the sum of those that a lane holds.
 template <int TILES>
 DEVICE float weigh(float (&score)[TILES][4], int half, float scale, float highest) {
   float sum = 0.0f;
@@ -104,7 +104,7 @@ DEVICE void multiply_by_values(float (&mixed)[SLABS][PARTS][4], const float (&we
   }
 }
 
-// A row of the answer, which begins at `row`: what of it a lane holds.
+// A row of the output, which begins at `row`: what of it a lane holds.
 template <int PARTS, class T>
 DEVICE void store_row(T* row, const float (&mixed)[PARTS][4], int half, float inverse) {
   T* to = row + threadIdx.x % 4 * 2;

@@ -55,7 +55,7 @@ block_sparse_attention(const T* __restrict__ query, const T* __restrict__ key, c
     const int there = behind(limit, number);
     const long long start = (pair * keys + (there > 0 ? static_cast<long long>(number) * S::BLOCK : 0)) * SIZE;
     typename S::Stage& stage = tile.stage[slot];
-    const auto copy = [&](T* to, const T* from, int row, int chunk) {   // what is not there is not read, so that its address matters to nobody
+    const auto copy = [&](T* to, const T* from, int row, int chunk) {   // what is not there is not read, so that its address does not matter
       copy_async(to + row * S::PITCH + chunk, from + start + row * SIZE + chunk, row < there);
     };
     if (number >= 0)
@@ -99,7 +99,7 @@ block_sparse_attention(const T* __restrict__ query, const T* __restrict__ key, c
 #pragma unroll 1
   for (unsigned n = STAGES - 1; ahead[0] >= 0; n++) {    // n is the place in the list of what is fetched now
     await_copies<GROUPS * (STAGES - 2) + GROUPS - 1>();
-    __syncthreads();                                     // all keys of this stage are there, and nobody reads the one before it
+    __syncthreads();                                     // all keys of this stage are there, and the one before it is no longer read
     const int number = ahead[0];
 #pragma unroll
     for (int later = 0; later < STAGES - 2; later++) ahead[later] = ahead[later + 1];

@@ -47,7 +47,7 @@ DEVICE void multiply_add(float (&sum)[4], const unsigned (&left)[4], unsigned ri
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
 }
-// One warp's product of 16×32 by 32×8 in whole numbers; the right side is int8, the left side what is named.
+// One warp's product of 16×32 by 32×8 in integers; the right side is int8, the left side what is named.
 DEVICE void multiply_add(int (&sum)[4], const unsigned (&left)[4], unsigned right0, unsigned right1, int8) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])

@@ -13,8 +13,8 @@
 template <class T, int KERNEL, int STRIDE, int WIDTH, int HEIGHT, int CHANNELS, int LINES>
 struct Depthwise {
   static constexpr int TEAM = CHANNELS / 2, THREADS = HEIGHT / LINES * TEAM, WARPS = THREADS / 32;
-  static constexpr int REACH = (WIDTH - 1) * STRIDE + KERNEL;      // pixels of the input that a line of the output looks at
-  static constexpr int DEPTH = (HEIGHT - 1) * STRIDE + KERNEL;     // lines of the input that a block looks at
+  static constexpr int REACH = (WIDTH - 1) * STRIDE + KERNEL;      // pixels of the input that a line of the output reads
+  static constexpr int DEPTH = (HEIGHT - 1) * STRIDE + KERNEL;     // lines of the input that a block reads
   static constexpr int TAPS = KERNEL * KERNEL;
   static constexpr int PITCH = CHANNELS + 2;                       // weights are turned over on their way in; even, for pairs
 

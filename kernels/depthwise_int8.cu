@@ -1,8 +1,8 @@
-// Depthwise convolution on whole numbers of eight bits, channels last, with its bias, activation and residual, in one pass.
+// Depthwise convolution on int8, channels last, with its bias, activation and residual, in one pass.
 //
 //   made[n, y, x, c] = activation(bias[c] + scales[c] · Σ (x[n, y·STRIDE + dy - padding, …, c] - zero) · weight[c, dy, dx])
 //                      + (residual[n, y, x, c] - residual_zero) · residual_scale
-//   out = made as a number, or round(made / scale) + zero of the answer, within eight bits
+//   out = made as a number, or round(made / scale) + zero of the output, within eight bits
 //
 // Sums are exact; `sums` are those of each channel's weights, by which the zero point of x is taken out of them. What lies outside
 // of the image stands for zero, so that its step is the zero point.
@@ -12,12 +12,12 @@
 // window does not begin with a word, the weights are moved, not the pixels.
 //
 // A block is 8×8 pixels of the output and 64 channels, half a warp a row of 8 pixels, a lane four channels of each.
-#include "steps.cuh"
+#include "quantized.cuh"
 
 template <int KERNEL, int STRIDE>
 struct DepthwiseInt8 {
   static constexpr int SIDE = 8, CHANNELS = 64, LANES = CHANNELS / 4, THREADS = LANES * SIDE;
-  static constexpr int REACH = (SIDE - 1) * STRIDE + KERNEL;   // pixels of the input that 8 of the output look at
+  static constexpr int REACH = (SIDE - 1) * STRIDE + KERNEL;   // pixels of the input that 8 of the output read
   static constexpr int WORDS = (REACH + 3) / 4;                // of four of them
   static constexpr int TAPS = (KERNEL + 3) / 4;                // words of four weights in a line
   static constexpr int FOUR = 4 * CHANNELS;                    // bytes of four pixels

@@ -18,7 +18,7 @@ struct Pointwise {
   static constexpr int SLABS = ROWS / DOWN / 16;         // of 16 rows, that a warp has
   static constexpr int TILES = COLUMNS / ACROSS / 8;     // of 8 columns, that a warp has
   static constexpr int CHUNKS = DEPTH / 8, LINES = THREADS / CHUNKS;           // of 16 bytes in a line of a stage; lines at once
-  static constexpr int VECTORS = COLUMNS / 8, AT_ONCE = THREADS / VECTORS;     // the same of the answer
+  static constexpr int VECTORS = COLUMNS / 8, AT_ONCE = THREADS / VECTORS;     // the same of the output
 
   static_assert(ROWS % (16 * DOWN) == 0 && COLUMNS % (16 * ACROSS) == 0 && DEPTH % 16 == 0, "a warp has whole matrices, columns in pairs");
   static_assert(ROWS % LINES == 0 && COLUMNS % LINES == 0 && ROWS % AT_ONCE == 0, "all threads fetch as much");
@@ -67,7 +67,7 @@ pointwise(const T* __restrict__ x, const T* __restrict__ weight, const T* __rest
       copy_async(stage.weight + (line + more) * P::PITCH + chunk, is_there ? weight_from + more * depth + start : weight, is_there);
     }
   };
-  // The tile of the answer, a few rows at once, 16 bytes a thread.
+  // The tile of the output, a few rows at once, 16 bytes a thread.
   const int place_row = threadIdx.x / P::VECTORS, place_column = threadIdx.x % P::VECTORS * 8;
   const int rows_of_mine = place_column < columns_left ? rows_left : 0;
   const long long place = (first_row + place_row) * columns + first_column + place_column;
@@ -97,7 +97,7 @@ pointwise(const T* __restrict__ x, const T* __restrict__ weight, const T* __rest
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     await_copies<STAGES - 2>();
-    __syncthreads();                                     // all copies of this stage are there, and nobody reads the one before it
+    __syncthreads();                                     // all copies of this stage are there, and the one before it is no longer read
     const int last = slot == 0 ? STAGES - 1 : slot - 1;
     if (step + STAGES - 1 < steps) fetch(step + STAGES - 1, last);
     commit_copies();

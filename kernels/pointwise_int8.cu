@@ -1,15 +1,15 @@
-// A linear layer, or a 1×1 convolution channels last, on whole numbers of eight bits, in one pass over memory.
+// A linear layer, or a 1×1 convolution channels last, on int8, in one pass over memory.
 //
 //   made[row, c] = scales[c] · Σ (x[row, k] - zero) · weight[c, k] + bias[c] + (residual[row, c] - residual_zero) · residual_scale
-//   out[row, c] = activation(made) as a number, or round(activation(made) / scale) + zero of the answer, within eight bits
+//   out[row, c] = activation(made) as a number, or round(activation(made) / scale) + zero of the output, within eight bits
 //
-// Never in memory: the whole sums, four times the answer's bytes, and all that happens to them. Sums are exact; `sums` are those of
+// Never in memory: the integer sums, four times the output's bytes, and all that happens to them. Sums are exact; `sums` are those of
 // each row of weight, by which the zero point of x is taken out of them.
 //
 // A block is 128 rows by COLUMNS columns; eight warps stand four down and two across, each 32 rows by half the columns. x and
 // weight come 64 steps deep into a ring of three stages. The residual comes beside them, into the tile from which steps later leave
 // in whole vectors; numbers leave from registers.
-#include "steps.cuh"
+#include "quantized.cuh"
 
 template <int COLUMNS>
 struct PointwiseInt8 {
@@ -24,7 +24,7 @@ struct PointwiseInt8 {
   };
   struct Tile {
     Stage stage[STAGES];
-    alignas(16) unsigned char out[ROWS * OUT_PITCH];     // the residual or zeros first, the answer's steps then, in the same places
+    alignas(16) unsigned char out[ROWS * OUT_PITCH];     // the residual or zeros first, the output's steps then, in the same places
     alignas(16) float scale[COLUMNS];
     alignas(16) float bias[COLUMNS];
     alignas(16) int shift[COLUMNS];
@@ -67,7 +67,7 @@ pointwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
                  is_there ? weight_from + static_cast<long long>(more) * depth + start : weight, is_there);
     }
   };
-  // The tile of the answer, a few rows at once, 16 bytes a thread.
+  // The tile of the output, a few rows at once, 16 bytes a thread.
   constexpr int VECTORS = COLUMNS / 16, AT_ONCE = P::THREADS / VECTORS;
   const int place_row = threadIdx.x / VECTORS, place_column = threadIdx.x % VECTORS * 16;
   const int rows_of_mine = place_column < columns_left ? rows_left : 0;
@@ -99,7 +99,7 @@ pointwise_int8(const STEP* __restrict__ x, const int8* __restrict__ weight, cons
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     await_copies<P::STAGES - 2>();
-    __syncthreads();                                     // all copies of this stage are there, and nobody reads the one before it
+    __syncthreads();                                     // all copies of this stage are there, and the one before it is no longer read
     const int last = slot == 0 ? P::STAGES - 1 : slot - 1;
     if (step + P::STAGES - 1 < steps) fetch(step + P::STAGES - 1, last);
     commit_copies();

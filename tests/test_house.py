@@ -113,6 +113,16 @@ def test_the_floors_are_as_low_as_the_imports_allow():
     assert floors == FLOORS, "these are the real floors; put them into FLOORS"
 
 
+def test_the_package_docstring_of_steps_names_every_module_of_the_room():
+    listed = re.findall(
+        r"^(\w+)  +\S",
+        (PACKAGE / "steps" / "__init__.py").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    modules = {path.stem for path in (PACKAGE / "steps").glob("*.py")} - {"__init__"}
+    assert sorted(listed) == sorted(modules)
+
+
 def test_steps_never_import_each_other():
     for path in (PACKAGE / "steps").glob("*.py"):
         names = {

@@ -1,26 +1,26 @@
-"""Attention in other ways: to a part of the keys, or within a Swin's windows in one pass.
+"""Faster attention: to some blocks of the keys, or within a Swin's windows in one pass.
 
-keeping.py          how much of the keys, by what rule
-finding.py          which layers attend, and to what, seen in one run
-listing.py          which blocks of keys each block of queries attends to
-fixing.py           those lists made once, from the data there is
-masks.py            what a mask hides
-attention.py        torch's attention, called as it is called, to a part of the keys
-redirecting.py      a layer whose attention is that one
-torch_attention.py  nn.MultiheadAttention, so that its attention can be seen
-windows/            Swin's attention in one pass
-grafting.py         how a layer runs otherwise under its own name
-judging.py          what it changes, and what it takes
-cost.py             what each share of the keys costs and brings, as a record
+sparsity         how many blocks of keys are attended to, and by what rule
+discover         which layers call torch's attention, and with what, in one run
+block_lists      which blocks of keys each block of queries attends to
+static_lists     those lists made once, from data
+masks            what a mask hides
+attention        torch's attention, with its signature, to some blocks of the keys
+redirect         a layer whose attention is that one
+torch_attention  nn.MultiheadAttention, so that its attention can be redirected
+windows/         Swin's attention in one pass
+subclassing      how a layer runs otherwise under its own name and weights
+evaluate         the error and the time of changed layers
+cost             the error, latency and metric at each share of the keys, as a record
 """
 
 from __future__ import annotations
 
 from .cost import attention_cost
 from .discover import Attending, Call, find_attention, record_calls
-from .evaluate import Judged, exact, judge_layers, judge_sparse
+from .evaluate import Evaluated, evaluate_layers, evaluate_sparse, exact
 from .redirect import make_dense, make_sparse
-from .sparsity import Keeping
+from .sparsity import Sparsity
 from .static_lists import lists_from_data
 from .torch_attention import packs_texts
 from .windows import is_fused, is_windowed, make_fused
@@ -28,15 +28,15 @@ from .windows import is_fused, is_windowed, make_fused
 __all__ = [
     "Attending",
     "Call",
-    "Judged",
-    "Keeping",
+    "Evaluated",
+    "Sparsity",
     "attention_cost",
+    "evaluate_layers",
+    "evaluate_sparse",
     "exact",
     "find_attention",
     "is_fused",
     "is_windowed",
-    "judge_layers",
-    "judge_sparse",
     "lists_from_data",
     "make_dense",
     "make_fused",

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..kernels import attend_to_blocks
-from ..kernels.block_sparse_attention import BLOCK, blocks_of, compose
+from ..kernels.block_gather import BLOCK, blocks_of, compose
 from .block_lists import listed
 from .masks import as_whole, may_blind, visible_keys
-from .sparsity import Keeping
+from .sparsity import Sparsity
 
 
 def attend(
@@ -26,7 +26,7 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
     *,
-    keeping: Keeping,
+    sparsity: Sparsity,
     fixed: Tensor | None = None,
 ) -> Tensor:
     """Attention to the blocks of keys that are kept; to all of them where that is not fewer, or
@@ -43,17 +43,17 @@ def attend(
         scale=scale,
         enable_gqa=enable_gqa,
     )
-    if why_dense(query, key, value, attn_mask, is_causal, scale) or is_all(key, keeping):
+    if why_dense(query, key, value, attn_mask, is_causal, scale) or is_all(key, sparsity):
         return to_all()
     query, key, value = as_many(query, key, value, enable_gqa)
-    if not _fits(query, key, keeping, fixed):
+    if not _fits(query, key, sparsity, fixed):
         return to_all()
     mask = as_whole(attn_mask, key.shape[2])
     scaled = query.shape[-1] ** -0.5 if scale is None else scale
     visible = visible_keys(mask)
     if visible is not None:
-        return _packed(query, key, value, visible, dropout_p, scaled, keeping, fixed)
-    kept = listed(query, key, keeping, fixed, is_causal=is_causal, mask=mask)
+        return _packed(query, key, value, visible, dropout_p, scaled, sparsity, fixed)
+    kept = listed(query, key, sparsity, fixed, is_causal=is_causal, mask=mask)
     if mask is not None and may_blind(mask, kept):
         return to_all()
     return _attended(query, key, value, kept, None, is_causal, scaled, mask, dropout_p)
@@ -100,15 +100,15 @@ def as_many(
     return query, key, value
 
 
-def is_all(key: Tensor, keeping: Keeping) -> bool:
+def is_all(key: Tensor, sparsity: Sparsity) -> bool:
     """Whether every block of keys is kept."""
     blocks = blocks_of(key.shape[2])
-    return keeping.of(blocks) == blocks
+    return sparsity.of(blocks) == blocks
 
 
-def _fits(query: Tensor, key: Tensor, keeping: Keeping, fixed: Tensor | None) -> bool:
-    """Whether lists that were made once are long enough; said once where they are not."""
-    if keeping.kind != "block" or fixed is None:
+def _fits(query: Tensor, key: Tensor, sparsity: Sparsity, fixed: Tensor | None) -> bool:
+    """Whether lists that were made once are long enough; one warning where they are not."""
+    if sparsity.kind != "block" or fixed is None:
         return True
     heads, rows, _ = fixed.shape
     is_long = (
@@ -132,7 +132,7 @@ def _packed(
     visible: Tensor,
     dropout: float,
     scale: float,
-    keeping: Keeping,
+    sparsity: Sparsity,
     fixed: Tensor | None,
 ) -> Tensor:
     """With the keys that are there in front, which attention does not mind: how many they are is
@@ -146,7 +146,7 @@ def _packed(
     asking = (
         mine.masked_fill(~_in_front(lengths, mine), 0.0) if is_self else mine
     )  # the padding has no say in what is kept
-    kept = listed(asking, near, keeping, fixed, lengths=lengths)
+    kept = listed(asking, near, sparsity, fixed, lengths=lengths)
     made = _attended(mine, near, far, kept, lengths, False, scale, None, dropout)
     return _in_order(made, torch.argsort(order, dim=-1)) if is_self else made
 

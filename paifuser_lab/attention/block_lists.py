@@ -1,5 +1,6 @@
-"""Which blocks of keys each block of queries attends to: (batch, heads, blocks of queries, most) in
-int32, -1 behind the last.
+"""Which blocks of keys each block of queries attends to.
+
+Lists are (batch, heads, blocks of queries, most) in int32, -1 behind the last.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from torch import Tensor
 
 from ..kernels import choose_blocks
 from ..kernels.block_choice import best_blocks, block_scores, blocks_under
-from ..kernels.block_sparse_attention import BLOCK, blocks_of
+from ..kernels.block_gather import BLOCK, blocks_of
 from .masks import is_listed
-from .sparsity import Keeping
+from .sparsity import Sparsity
 
 
 def listed(
     query: Tensor,
     key: Tensor,
-    keeping: Keeping,
+    sparsity: Sparsity,
     fixed: Tensor | None,
     *,
     is_causal: bool = False,
@@ -27,15 +28,15 @@ def listed(
     mask: Tensor | None = None,
 ) -> Tensor:
     """The lists for one call."""
-    count = keeping.of(blocks_of(key.shape[2]))
-    if keeping.kind == "topk":
+    count = sparsity.of(blocks_of(key.shape[2]))
+    if sparsity.kind == "topk":
         return choose_blocks(
             query, key, keep=count, is_causal=is_causal, lengths=lengths, mask=mask
         )
     near = nearness(query, key, is_causal).masked_fill(
         ~seen_blocks(query, key, is_causal, lengths, mask), float("-inf")
     )
-    if keeping.kind == "window" or fixed is None:
+    if sparsity.kind == "window" or fixed is None:
         return best_blocks(near, count).expand(*query.shape[:2], -1, -1)
     return best_blocks(fitting(fixed, near), fixed.shape[-1]).expand(*query.shape[:2], -1, -1)
 
@@ -49,7 +50,7 @@ def nearness(query: Tensor, key: Tensor, is_causal: bool) -> Tensor:
     )
     own = (
         rows if is_causal else rows * len(columns) // len(rows)
-    )  # a causal query's place is told by its number alone
+    )  # a causal query's position is its index alone
     return -(columns - own[:, None] + 0.25).abs()
 
 

@@ -1,6 +1,4 @@
-"""What attention to a part of the keys costs and brings, share by share: each layer's error, the
-model's, its latency and its metric.
-"""
+"""What attention to some of the keys costs and saves: errors, latency and metric by share."""
 
 from __future__ import annotations
 
@@ -23,9 +21,9 @@ from ..records import AttentionCost, AttentionKind, AttentionLayer, counted
 from ..stopping import keep_when_stopped, stop_if_asked
 from ..workload import Derived, Inputs, Workload, outside_inference, running, workload_of
 from .discover import Attending, find_attention
-from .evaluate import answer, compare_ms, worst_error
+from .evaluate import attention_output, compare_ms, worst_error
 from .redirect import as_dense, make_sparse, sparse_layer
-from .sparsity import Keeping
+from .sparsity import Sparsity
 from .static_lists import lists_from_data
 
 KEEPS = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15, 0.1)
@@ -46,9 +44,9 @@ def attention_cost(
     """See what it costs to attend to a share of the keys in every layer that can, and what it
     brings.
 
-    Every share is judged once; then the model is timed at all of them in turn for the rest of the
-    seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`, keeps
-    what there is.
+    Every share is evaluated once; then the model is timed at all of them in turn for the rest of
+    the seconds, and the metric taken where the workload has one. An interrupt, or `should_stop`,
+    keeps what there is.
     """
     work = _to_all_keys(workload_of(subject))
     shares = _checked(keeps)
@@ -57,19 +55,19 @@ def attention_cost(
         raise MeasureError(
             f"{work.name} has no layer that can attend to a part of its keys{_first_reason(seen)}."
         )
-    looked = _Looked(
+    measurement = _Measurement(
         work, seen, kind, shares, time.perf_counter() + seconds, should_stop or (lambda: False)
     )
     with (
         progress("attending to less", 2 * len(shares) + 1) as shown,
-        keep_when_stopped(lambda: bool(looked.errors)) as ending,
+        keep_when_stopped(lambda: bool(measurement.errors)) as ending,
     ):
-        looked.judge(shown)
-        looked.time(shown)
-        looked.score(shown)
+        measurement.evaluate(shown)
+        measurement.time(shown)
+        measurement.score(shown)
     if ending.is_stopped:
-        looked.notes.append("it was stopped, and holds what there was")
-    return looked.record()
+        measurement.notes.append("it was stopped, and holds what there was")
+    return measurement.record()
 
 
 def _checked(keeps: Sequence[float]) -> tuple[float, ...]:
@@ -90,7 +88,7 @@ def _to_all_keys(work: Workload) -> Workload:
 
 def _least_ms(samples: Mapping[str, Samples], name: str) -> float:
     """With the number of threads that suits it best."""
-    return min(one.median_ms for told, one in samples.items() if told.startswith(f"{name} · "))
+    return min(one.median_ms for label, one in samples.items() if label.startswith(f"{name} · "))
 
 
 def _first_reason(seen: Attending) -> str:
@@ -101,7 +99,7 @@ def _first_reason(seen: Attending) -> str:
 
 
 @dataclass
-class _Looked:
+class _Measurement:
     """What has been found so far."""
 
     work: Workload
@@ -120,7 +118,7 @@ class _Looked:
     def __post_init__(self) -> None:
         self.model = copied(self.work.model).eval()
         self.lists = {
-            keep: lists_from_data(self.model, self.work, self.seen.able, self._keeping(keep))
+            keep: lists_from_data(self.model, self.work, self.seen.able, self._sparsity(keep))
             for keep in self.keeps
         }
         self.layer_errors = {layer: [] for layer in self.seen.able}
@@ -128,21 +126,21 @@ class _Looked:
             make_sparse(self.model, layer, None)
         self.sparse = {layer: sparse_layer(self.model, layer) for layer in self.seen.able}
 
-    def judge(self, shown: Progress) -> None:
-        """How far the answers are from those to all keys: of each layer on what it was given, and
+    def evaluate(self, shown: Progress) -> None:
+        """How far the outputs are from those to all keys: of each layer on what it was given, and
         of the model.
         """
         whole = self.work.output()
         for keep in self.keeps:
-            self._go_on()
-            found = {
-                layer: worst_error(calls, self._keeping(keep), self.lists[keep][layer])
+            self._check_stop()
+            results = {
+                layer: worst_error(calls, self._sparsity(keep), self.lists[keep][layer])
                 for layer, calls in self.seen.able.items()
             }
             with running(self.model):
-                error = output_error(whole, self._answer(keep, self.work.inputs.clone()))[0]
+                error = output_error(whole, self._output(keep, self.work.inputs.clone()))[0]
             self.errors.append(error)  # all or nothing of a share
-            for layer, one in found.items():
+            for layer, one in results.items():
                 self.layer_errors[layer].append(one)
             shown.advance(doing=f"{keep:.0%}")
 
@@ -152,7 +150,7 @@ class _Looked:
         """
         device, inputs = self.work.device, self.work.inputs.clone()
         calls: dict[str, Callable[[], Any]] = {"": lambda: inputs(self.work.model)}
-        calls |= {str(keep): partial(self._answer, keep, inputs) for keep in self.keeps}
+        calls |= {str(keep): partial(self._output, keep, inputs) for keep in self.keeps}
         counts = thread_choices() if device.type == "cpu" else (torch.get_num_threads(),)
         candidates = [
             Candidate(f"{name} · {count}", call, count, device)
@@ -162,7 +160,7 @@ class _Looked:
         left = max(0.0, self.until - time.perf_counter())
         with running(self.work.model), running(self.model):
             for self.samples in rounds_in_turn(candidates, rounds=ROUNDS, seconds=left):
-                self._go_on()
+                self._check_stop()
         shown.advance(doing="timed")
 
     def score(self, shown: Progress) -> None:
@@ -171,14 +169,14 @@ class _Looked:
             return
         self.dense_value = self.work.evaluate()
         for keep in self.keeps:
-            self._go_on()
+            self._check_stop()
             self._attend_to(keep)
             value = self.work.evaluate(self.model)
             self.values += [] if value is None else [value]
             shown.advance(doing=f"{self.work.metric_name} at {keep:.0%}")
 
     def record(self) -> AttentionCost:
-        """Everything, of the shares that were judged."""
+        """Everything, of the shares that were evaluated."""
         done = self.keeps[: len(self.errors)]
         samples = self.samples if len(done) == len(self.keeps) else {}
         has_values = len(self.values) == len(done)
@@ -198,7 +196,7 @@ class _Looked:
             metric=(self.work.metric_name or "") if has_values else "",
             values=tuple(self.values) if has_values else (),
             dense_value=self.dense_value if has_values else None,
-            note="; ".join([*self._told(shares), *self.notes]),
+            note="; ".join([*self._notes(shares), *self.notes]),
         )
 
     def _layer(self, layer: str, share: float | None) -> AttentionLayer:
@@ -225,7 +223,7 @@ class _Looked:
             whole = self._ms(lambda: inputs(self.work.model))
         for call in (call for calls in self.seen.able.values() for call in calls):
             if call.signature not in taken:
-                taken[call.signature] = self._ms(partial(answer, call, None))
+                taken[call.signature] = self._ms(partial(attention_output, call, None))
         return {
             layer: min(1.0, sum(taken[call.signature] for call in calls) / whole)
             for layer, calls in self.seen.able.items()
@@ -234,7 +232,7 @@ class _Looked:
     def _ms(self, run: Callable[[], Any]) -> float:
         return min(compare_ms(run, run, self.work.device, SHARE_S))
 
-    def _told(self, shares: dict[str, float]) -> list[str]:
+    def _notes(self, shares: dict[str, float]) -> list[str]:
         whole = sum(shares.values())
         small = (
             f"attention is {whole:.0%} of this model's time, and attending to less saves no more "
@@ -247,16 +245,16 @@ class _Looked:
             *([rest] if able < all_of_them else []),
         ]
 
-    def _keeping(self, keep: float) -> Keeping:
-        return Keeping(self.kind, keep)
+    def _sparsity(self, keep: float) -> Sparsity:
+        return Sparsity(self.kind, keep)
 
     def _attend_to(self, keep: float) -> None:
         for layer, fixed in self.lists[keep].items():
-            self.sparse[layer].attend_to(self._keeping(keep), fixed)
+            self.sparse[layer].attend_to(self._sparsity(keep), fixed)
 
-    def _answer(self, keep: float, inputs: Inputs) -> Any:
+    def _output(self, keep: float, inputs: Inputs) -> Any:
         self._attend_to(keep)
         return inputs(self.model)
 
-    def _go_on(self) -> None:
+    def _check_stop(self) -> None:
         stop_if_asked(self.should_stop)

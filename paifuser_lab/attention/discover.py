@@ -1,6 +1,4 @@
-"""Which layers of a model attend, and to what: its calls of torch's attention, seen by running it
-once.
-"""
+"""Which layers of a model attend, and to what: its calls of torch's attention in one run."""
 
 from __future__ import annotations
 
@@ -98,12 +96,12 @@ class Attending:
 
 def find_attention(model: nn.Module, inputs: Inputs, kind: AttentionKind = "topk") -> Attending:
     """See which layers attend, and which of them can attend to a part that a kind of rule picks."""
-    found = calls_of(model, inputs)
+    results = calls_of(model, inputs)
     modules = dict(model.named_modules())
     calls = {
-        name: found.get(name, [])
+        name: results.get(name, [])
         for name in modules
-        if name in found or isinstance(modules[name], nn.MultiheadAttention)
+        if name in results or isinstance(modules[name], nn.MultiheadAttention)
     }
     windows = {name for name, module in modules.items() if is_windowed(module)}
     return Attending(
@@ -144,9 +142,9 @@ def record_calls(model: nn.Module, inputs: Inputs) -> dict[str, list[Call]]:
         made: Tensor = SDPA(*args, **kwargs)
         return made
 
-    given = inputs.clone()
+    inputs = inputs.clone()
     with running(model), watching(model, enter, leave), Redirected(attention):
-        given(model)
+        inputs(model)
     return calls
 
 

@@ -1,4 +1,4 @@
-"""What a change of a layer's attention does: how far its answer is from what it was, and what both
+"""What a change of a layer's attention does: how far its output is from what it was, and what both
 take, timed in turn.
 """
 
@@ -21,7 +21,7 @@ from ..workload import Inputs, running
 from .attention import attend
 from .discover import Call
 from .redirect import SDPA
-from .sparsity import Keeping
+from .sparsity import Sparsity
 
 SECONDS = 0.5  # for the timing of two ways to do the same; seven rounds at least
 CLEARLY = 0.95
@@ -29,7 +29,7 @@ EXACT, EXACT_IN_HALF = 1e-4, 0.02
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluated:
     """A layer before and after."""
 
     error: float
@@ -46,7 +46,7 @@ class Judged:
         return self.after_ms < CLEARLY * self.before_ms
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """For a note."""
         return f"{self.before_ms:.3g} ms become {self.after_ms:.3g} ms"
 
@@ -62,69 +62,74 @@ def compare_ms(
     return taken["before"], taken["after"]
 
 
-def answer(call: Call, keeping: Keeping | None, fixed: Tensor | None = None) -> Tensor:
-    """The answer to one call, to all keys or to those that are kept."""
-    attention = SDPA if keeping is None else partial(attend, keeping=keeping, fixed=fixed)
+def attention_output(call: Call, sparsity: Sparsity | None, fixed: Tensor | None = None) -> Tensor:
+    """The output to one call, to all keys or to those that are kept."""
+    attention = SDPA if sparsity is None else partial(attend, sparsity=sparsity, fixed=fixed)
     made: Tensor = attention(call.query, call.key, call.value, **call.options)
     return made
 
 
-def error_of(call: Call, keeping: Keeping, fixed: Tensor | None) -> float:
-    """How far the answer is from attention to all keys, in parts of the latter's norm."""
+def error_of(call: Call, sparsity: Sparsity, fixed: Tensor | None) -> float:
+    """How far the output is from attention to all keys, in parts of the latter's norm."""
     with torch.no_grad():
-        return output_error(answer(call, None), answer(call, keeping, fixed))[0]
+        return output_error(attention_output(call, None), attention_output(call, sparsity, fixed))[
+            0
+        ]
 
 
-def worst_error(calls: Sequence[Call], keeping: Keeping, fixed: Tensor | None) -> float:
+def worst_error(calls: Sequence[Call], sparsity: Sparsity, fixed: Tensor | None) -> float:
     """The largest error of a layer's calls."""
-    return max(error_of(call, keeping, fixed) for call in calls)
+    return max(error_of(call, sparsity, fixed) for call in calls)
 
 
-def judge_sparse(
+def evaluate_sparse(
     calls: Mapping[str, Sequence[Call]],
-    keeping: Keeping,
+    sparsity: Sparsity,
     fixed: Mapping[str, Tensor | None],
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, Judged]:
+) -> dict[str, Evaluated]:
     """Each layer with attention to a part of the keys, over all of its calls; what is alike is
     timed once.
     """
     taken: dict[Any, tuple[float, float]] = {}
-    found = {}
+    results = {}
     with progress("attending to a part", len(calls)) as shown:
         for layer, ones in calls.items():
             for call in ones:
-                _go_on(should_stop)
+                _check_stop(should_stop)
                 if call.signature not in taken:
                     before, after = (
-                        partial(answer, call, None),
-                        partial(answer, call, keeping, fixed[layer]),
+                        partial(attention_output, call, None),
+                        partial(attention_output, call, sparsity, fixed[layer]),
                     )
                     taken[call.signature] = compare_ms(before, after, call.query.device, SECONDS)
             before_ms, after_ms = (
                 sum(times) for times in zip(*(taken[call.signature] for call in ones), strict=True)
             )
-            found[layer] = Judged(worst_error(ones, keeping, fixed[layer]), before_ms, after_ms)
+            results[layer] = Evaluated(
+                worst_error(ones, sparsity, fixed[layer]), before_ms, after_ms
+            )
             shown.advance(doing=layer)
-    return found
+    return results
 
 
-def judge_layers(
+def evaluate_layers(
     model: nn.Module,
     changed: nn.Module,
     layers: Sequence[str],
     inputs: Inputs,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, Judged]:
-    """Each layer of a model beside that of a changed copy, on what it is given; what is alike is
+) -> dict[str, Evaluated]:
+    """Each layer of a model beside that of a changed copy, on its input; what is alike is
     timed once.
     """
     taken: dict[Any, tuple[float, float]] = {}
-    found = {}
-    given = _given(model, layers, inputs)
-    with running(model), running(changed), progress("attending in windows", len(given)) as shown:
-        for layer, arguments in given.items():
-            _go_on(should_stop)
+    results = {}
+    layer_inputs = _inputs_of(model, layers, inputs)
+    shown_as = progress("attending in windows", len(layer_inputs))
+    with running(model), running(changed), shown_as as shown:
+        for layer, arguments in layer_inputs.items():
+            _check_stop(should_stop)
             before, after = (
                 partial(arguments, one.get_submodule(layer)) for one in (model, changed)
             )
@@ -135,9 +140,9 @@ def judge_layers(
             )
             if key not in taken:
                 taken[key] = compare_ms(before, after, next(model.parameters()).device, SECONDS)
-            found[layer] = Judged(output_error(before(), after())[0], *taken[key])
+            results[layer] = Evaluated(output_error(before(), after())[0], *taken[key])
             shown.advance(doing=layer)
-    return found
+    return results
 
 
 def exact(model: nn.Module) -> float:
@@ -148,18 +153,18 @@ def exact(model: nn.Module) -> float:
     return EXACT_IN_HALF if is_half else EXACT
 
 
-def _given(model: nn.Module, layers: Sequence[str], inputs: Inputs) -> dict[str, Inputs]:
+def _inputs_of(model: nn.Module, layers: Sequence[str], inputs: Inputs) -> dict[str, Inputs]:
     """What some layers are given in one run."""
-    found: dict[str, Inputs] = {}
+    results: dict[str, Inputs] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        if layer in layers and layer not in found:
-            found[layer] = Inputs(args, kwargs).clone()
+        if layer in layers and layer not in results:
+            results[layer] = Inputs(args, kwargs).clone()
 
-    given = inputs.clone()
+    inputs = inputs.clone()
     with running(model), watching(model, enter, lambda layer, output: None):
-        given(model)
-    return found
+        inputs(model)
+    return results
 
 
 def _shapes(inputs: Inputs) -> tuple[Any, ...]:
@@ -169,6 +174,6 @@ def _shapes(inputs: Inputs) -> tuple[Any, ...]:
     )
 
 
-def _go_on(should_stop: Callable[[], bool]) -> None:
+def _check_stop(should_stop: Callable[[], bool]) -> None:
     if should_stop():
         raise StoppedError("was stopped while layers were timed; nothing was changed.")

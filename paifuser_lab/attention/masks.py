@@ -1,6 +1,4 @@
-"""What a mask of torch's attention hides: the same keys from every query, or other keys from
-each.
-"""
+"""What a mask of torch's attention hides: the same keys from every query, or different ones."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..kernels.block_sparse_attention import BLOCK
+from ..kernels.block_gather import BLOCK
 
 
 def as_whole(mask: Tensor | None, keys: int) -> Tensor | None:
@@ -38,7 +36,7 @@ def may_blind(mask: Tensor, kept: Tensor) -> bool:
     """Whether a query sees nothing in the blocks that are listed for it, though a mask shows it
     something elsewhere.
 
-    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the answer:
+    Looked up on a CPU. Elsewhere, and while it is compiled, nothing is to wait for the output:
     queries may be blind there where they and the keys are not the same tokens, since no block of
     keys is then their own.
     """
@@ -56,5 +54,5 @@ def may_blind(mask: Tensor, kept: Tensor) -> bool:
 def is_listed(kept: Tensor, blocks: int) -> Tensor:
     """Of lists of blocks, (…, most), which of so many blocks are on them: (…, blocks)."""
     places = kept.long().masked_fill((kept < 0) | (kept >= blocks), blocks)
-    found = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
-    return found.scatter(-1, places, True)[..., :blocks]
+    results = torch.zeros(*kept.shape[:-1], blocks + 1, dtype=torch.bool, device=kept.device)
+    return results.scatter(-1, places, True)[..., :blocks]

@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from .attention import attend
-from .sparsity import Keeping
-from .subclassing import Grafted, graft_on
+from .sparsity import Sparsity
+from .subclassing import Subclassed, subclass_layer
 from .torch_attention import through_sdpa
 
 SDPA = F.scaled_dot_product_attention
@@ -43,30 +43,30 @@ class Redirected(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-class Sparse(Grafted):
+class Sparse(Subclassed):
     """A layer that attends to a part of the keys, or to all while `keeping` is None."""
 
-    keeping: Keeping | None
+    sparsity: Sparsity | None
     kept_blocks: Tensor | None
 
-    def attend_to(self, keeping: Keeping | None, fixed: Tensor | None = None) -> None:
+    def attend_to(self, sparsity: Sparsity | None, fixed: Tensor | None = None) -> None:
         """Say anew how much; `fixed` are the lists of kind block."""
-        self.keeping, self.kept_blocks = keeping, fixed
+        self.sparsity, self.kept_blocks = sparsity, fixed
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the layer was."""
-        if self.keeping is None:
+        if self.sparsity is None:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
         with Redirected(self._attention):
             return super().forward(*args, **kwargs)  # type: ignore[misc]
 
     def _attention(self, *args: Any, **kwargs: Any) -> Tensor:
-        assert self.keeping is not None
-        return attend(*args, keeping=self.keeping, fixed=self.kept_blocks, **kwargs)
+        assert self.sparsity is not None
+        return attend(*args, sparsity=self.sparsity, fixed=self.kept_blocks, **kwargs)
 
 
 def make_sparse(
-    model: nn.Module, layer: str, keeping: Keeping | None, fixed: Tensor | None = None
+    model: nn.Module, layer: str, sparsity: Sparsity | None, fixed: Tensor | None = None
 ) -> None:
     """Let a layer of a model attend to a part of the keys; `fixed` are the lists of kind block. It
     can be said anew at any time.
@@ -74,9 +74,9 @@ def make_sparse(
     through_sdpa(model, layer)
     module = model.get_submodule(layer)
     if not isinstance(module, Sparse):
-        graft_on(module, Sparse)
+        subclass_layer(module, Sparse)
         module.register_buffer("kept_blocks", None, persistent=False)
-    sparse_layer(model, layer).attend_to(keeping, fixed)
+    sparse_layer(model, layer).attend_to(sparsity, fixed)
 
 
 def sparse_layer(model: nn.Module, layer: str) -> Sparse:
@@ -88,7 +88,7 @@ def sparse_layer(model: nn.Module, layer: str) -> Sparse:
 
 def as_dense(model: nn.Module) -> nn.Module:
     """The model where every layer attends to all keys, else a copy that does."""
-    if not any(isinstance(module, Sparse) and module.keeping for module in model.modules()):
+    if not any(isinstance(module, Sparse) and module.sparsity for module in model.modules()):
         return model
     made = copy.deepcopy(model)
     make_dense(made)
@@ -99,4 +99,4 @@ def make_dense(model: nn.Module) -> None:
     """Let every layer attend to all keys again."""
     for module in model.modules():
         if isinstance(module, Sparse):
-            module.keeping = None
+            module.sparsity = None

@@ -8,7 +8,7 @@ from ..records import AttentionKind
 
 
 @dataclass(frozen=True)
-class Keeping:
+class Sparsity:
     """The blocks of keys that a layer attends to: the best at each call, the best once and for all,
     or the nearest.
     """

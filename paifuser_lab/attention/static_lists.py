@@ -6,37 +6,39 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
-from ..kernels.block_sparse_attention import blocks_of
+from ..kernels.block_gather import blocks_of
 from ..pruning.refit import samples_of
 from ..workload import Workload
 from .attention import as_many
 from .block_lists import fixed_lists
 from .discover import Call, calls_of
-from .sparsity import Keeping
+from .sparsity import Sparsity
 
 MOST_EXAMPLES = 16
 
 
 def lists_from_data(
-    model: nn.Module, work: Workload, layers: Iterable[str], keeping: Keeping
+    model: nn.Module, work: Workload, layers: Iterable[str], sparsity: Sparsity
 ) -> dict[str, Tensor | None]:
     """For each layer what it will attend to; None for the kinds that see that for themselves."""
     wanted = list(layers)
-    if keeping.kind != "block" or not wanted:
+    if sparsity.kind != "block" or not wanted:
         return dict.fromkeys(wanted)
     examples, data = (
         calls_of(model, work.inputs),
         calls_of(model, samples_of(work, MOST_EXAMPLES).inputs),
     )
     return {
-        layer: lists_for([*_alike(data.get(layer, []), examples[layer]), *examples[layer]], keeping)
+        layer: lists_for(
+            [*_alike(data.get(layer, []), examples[layer]), *examples[layer]], sparsity
+        )
         for layer in wanted
     }
 
 
-def lists_for(calls: Sequence[Call], keeping: Keeping) -> Tensor:
+def lists_for(calls: Sequence[Call], sparsity: Sparsity) -> Tensor:
     """The lists of one layer, from what it was given."""
-    count = keeping.of(blocks_of(calls[0].key.shape[2]))
+    count = sparsity.of(blocks_of(calls[0].key.shape[2]))
     pairs = [
         as_many(call.query, call.key, call.value, call.options["enable_gqa"])[:2] for call in calls
     ]

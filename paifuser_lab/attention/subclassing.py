@@ -1,8 +1,7 @@
-"""Give one layer of a model another way of running, with its weights, names and place as they were:
-its class gets a subclass.
+"""A layer made to run otherwise, its weights, names and position kept: its class gets a subclass.
 
-A layer in another's place would rename its weights; a hook would not be compiled. Copies and
-pickles as any layer does.
+Another layer instead would rename its weights; a hook would not be compiled. Copies and pickles as
+any layer does.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 from torch import nn
 
 
-class Grafted:
+class Subclassed:
     """What changes how a layer runs stands before the layer's own class, so that `super()` is the
     layer as it was.
     """
@@ -25,7 +24,7 @@ class Grafted:
 _classes: dict[tuple[type, type], type[nn.Module]] = {}
 
 
-def grafted_class(graft: type[Grafted], original: type[nn.Module]) -> type[nn.Module]:
+def subclass_of(graft: type[Subclassed], original: type[nn.Module]) -> type[nn.Module]:
     """A subclass of both, made once."""
     if (graft, original) in _classes:
         return _classes[graft, original]
@@ -37,12 +36,12 @@ def grafted_class(graft: type[Grafted], original: type[nn.Module]) -> type[nn.Mo
     return made
 
 
-def graft_on(layer: nn.Module, graft: type[Grafted]) -> None:
+def subclass_layer(layer: nn.Module, graft: type[Subclassed]) -> None:
     """Change how a layer runs; one that was changed so before stays as it is."""
     if not isinstance(layer, graft):
-        layer.__class__ = grafted_class(graft, type(layer))
+        layer.__class__ = subclass_of(graft, type(layer))
 
 
-def _empty(graft: type[Grafted], original: type[nn.Module]) -> nn.Module:
-    made = grafted_class(graft, original)
+def _empty(graft: type[Subclassed], original: type[nn.Module]) -> nn.Module:
+    made = subclass_of(graft, original)
     return made.__new__(made)

@@ -28,7 +28,7 @@ class TorchAttention(NarrowAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The same answer."""
+        """The same output."""
         if need_weights or query.ndim == 2:
             return super().forward(
                 query,
@@ -40,19 +40,19 @@ class TorchAttention(NarrowAttention):
                 average_attn_weights,
                 is_causal,
             )
-        given = (
+        inputs = (
             [query, key, value]
             if self.batch_first
             else [one.transpose(0, 1) for one in (query, key, value)]
         )
-        q, k, v = self._projected(given)
+        q, k, v = self._projected(inputs)
         is_causal = is_causal and key_padding_mask is None
         mask = None if is_causal else self._mask(key_padding_mask, attn_mask, q, k)
-        found = F.scaled_dot_product_attention(
+        results = F.scaled_dot_product_attention(
             q, k, v, mask, self.dropout if self.training else 0.0, is_causal
         )
-        answer = self.out_proj(found.transpose(1, 2).flatten(2))
-        return answer if self.batch_first else answer.transpose(0, 1), None
+        attention_output = self.out_proj(results.transpose(1, 2).flatten(2))
+        return attention_output if self.batch_first else attention_output.transpose(0, 1), None
 
 
 def through_sdpa(model: nn.Module, layer: str) -> None:
@@ -79,7 +79,7 @@ def packs_texts(module: nn.Module) -> bool:
 
 
 def can_be_seen(layer: nn.Module) -> bool:
-    """Whether it is torch's attention layer, of a kind that answers the same that way."""
+    """Whether it is torch's attention layer, of a kind that outputs the same that way."""
     is_plain = type(layer) in (nn.MultiheadAttention, NarrowAttention)
     return (
         is_plain

@@ -42,7 +42,7 @@ def export_onnx(
             )
             assert program is not None
             program.save(str(path))
-        # the exporter raises whatever the model's code raises; it is told in one sentence
+        # the exporter raises whatever the model's code raises; the message is one line
         except Exception as error:
             raise StepError(f"ONNX export failed: {_cause(error)}") from error
     return [value.name for value in program.model.graph.inputs if value.name is not None]

@@ -1,4 +1,4 @@
-"""What can answer calls in a model's stead. A new engine is one new file and one line here."""
+"""What can output calls in a model's stead. A new engine is one new file and one line here."""
 
 from __future__ import annotations
 

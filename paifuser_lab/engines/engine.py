@@ -1,4 +1,4 @@
-"""What answers calls in a model's stead."""
+"""What outputs calls in a model's stead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Engine(nn.Module):
         self.train(module.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer with the engine's threads."""
+        """Output with the engine's threads."""
         with threads(self.threads):
             return self.answer(Inputs(args, kwargs))
 

@@ -26,7 +26,7 @@ Arrays = list[Tensor]
 Session = Callable[[Arrays], Arrays]
 MOST_SESSIONS = 4
 MOST_FILES = 2
-ALIKE = 0.05  # far above rounding, in 16 bits too; far below another branch's answer
+ALIKE = 0.05  # far above rounding, in 16 bits too; far below another branch's output
 
 
 class Exported(Engine):
@@ -50,11 +50,11 @@ class Exported(Engine):
     @abstractmethod
     def open(self, path: Path, names: list[str]) -> Session:
         """Make a session of an ONNX file: a function from the tensors of a call to the tensors of
-        its answer.
+        its output.
         """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Answer from the exported file; its threads are its own.
+        """Output from the exported file; its threads are its own.
 
         A call like an earlier one, of tensors alone, goes straight to its session: what Python does
         between two calls is dear, since the model has emptied the caches.
@@ -70,7 +70,7 @@ class Exported(Engine):
 
     def answer(self, inputs: Inputs) -> Any:
         """Find or make the session for these shapes and put its tensors into the shape of the
-        model's answer.
+        model's output.
         """
         signature = structure, _ = _signature(inputs)
         if structure not in self.answers:
@@ -86,7 +86,7 @@ class Exported(Engine):
         return answer.fill(session(inputs.tensors))
 
     def _session_for(self, inputs: Inputs) -> Session:
-        """The session with the open batch where it answers these inputs as the model does, else one
+        """The session with the open batch where it outputs these inputs as the model does, else one
         for their shapes alone.
         """
         opened = self._open_session(inputs)
@@ -123,7 +123,7 @@ class Exported(Engine):
 
 
 class _Answer:
-    """The structure of a model's answer, learnt from one eager call: where its tensors go, and what
+    """The structure of a model's output, learnt from one eager call: where its tensors go, and what
     is constant.
     """
 
@@ -139,7 +139,7 @@ class _Answer:
         wanted = sum(isinstance(leaf, torch.dtype) for leaf in self.leaves)
         if len(tensors) != wanted:
             raise StepError(
-                f"the exported file gives {len(tensors)} tensors where the model's answer has "
+                f"the exported file gives {len(tensors)} tensors where the model's output has "
                 f"{wanted}."
             )
         given = iter(tensors)
@@ -210,7 +210,7 @@ def _in_order(inputs: Inputs) -> Inputs:
 
 def _structure(inputs: Inputs) -> Any:
     """What a call is made of beside its tensors' shapes; calls of tensors alone, which are most,
-    are told apart quickly.
+    are distinguished quickly.
     """
     if inputs.is_flat:
         return tuple(inputs.kwargs), tuple(tensor.dtype for tensor in inputs.tensors)

@@ -18,7 +18,7 @@ from .block_graph import TRACING
 Unary = Callable[[Tensor], Tensor]
 Bound = Callable[
     [Tensor, Tensor | None], Tensor
-]  # what runs as one, of an input and of what is added to its answer
+]  # what runs as one, of an input and of what is added to its output
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Activation:
 
     @property
     def in_place(self) -> Unary:
-        """The same, which may write over what it is given."""
+        """The same, which may write over its input."""
         return self.over or self.compose
 
 
@@ -115,7 +115,7 @@ def _of_module(module: nn.Module) -> str | None:
 
 
 def _of_wrapper(module: nn.Module) -> str | None:
-    """A module of somebody's own that does nothing but call one activation, such as transformers'
+    """A module of something's own that does nothing but call one activation, such as transformers'
     GELUActivation.
     """
     if module._modules or module._parameters or module._buffers or module._forward_hooks:

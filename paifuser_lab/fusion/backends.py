@@ -1,6 +1,4 @@
-"""What does a layer and what follows it at once, on each kind of device. A new way is one more
-module with these three functions.
-"""
+"""The backends of fused layers by kind of device; each is a module with these three functions."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from . import cuda, mkl, onednn
 from .activation import Bound
 
 
-class Way(Protocol):
+class Backend(Protocol):
     """A module that knows one."""
 
     def name_for(
@@ -37,12 +35,12 @@ class Way(Protocol):
         """activation(layer(x) + residual) as one call, for inputs such as this one."""
 
 
-WAYS: dict[str, tuple[Way, ...]] = {"cpu": (onednn, mkl), "cuda": (cuda,)}
+BACKENDS: dict[str, tuple[Backend, ...]] = {"cpu": (onednn, mkl), "cuda": (cuda,)}
 
 
-def ways_of(layer: Any, *, has_residual: bool, activation: str) -> dict[str, Way]:
+def backends_for(layer: Any, *, has_residual: bool, activation: str) -> dict[str, Backend]:
     """Every way that there is for a layer where it is, by name; the likeliest first."""
-    known = WAYS.get(layer.weight.device.type, ())
+    known = BACKENDS.get(layer.weight.device.type, ())
     named = (
         (
             one.name_for(

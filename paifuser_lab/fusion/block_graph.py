@@ -1,4 +1,4 @@
-"""A block's own forward as a graph: its parts are called, not looked into.
+"""A block's own forward as a graph: its parts are called, not traced into.
 
 Stands on torch.fx. What would not hold at the next call (a constant tensor, something that the
 forward writes down) is an error.
@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx, nn
 
 from ..errors import StepError, first_line
-from .call_form import Form
+from .call_trace import Form
 from .snapshot import apart_kind
 
 TRACING = RLock()  # fx takes the place of every module's call while it traces
@@ -48,7 +48,7 @@ def traced(block: nn.Module, form: Form) -> fx.Graph:
 
 def _narrowed(forward: Any, form: Form) -> Any:
     """The forward as a function of tensors alone; fx wants them by name."""
-    names = [f"given_{place}" for place in range(form.tensors)]
+    names = [f"given_{site}" for site in range(form.tensors)]
     space: dict[str, Any] = {"call": lambda block, tensors: _called(forward, form, block, tensors)}
     exec(
         f"def forward(self, {', '.join(names)}):\n    return call(self, [{', '.join(names)}])",

@@ -1,7 +1,7 @@
 """A block whose forward calls its layers once with all that follows them. It stays the same object
 with the same parts.
 
-Called as in the example run, in eval mode, while it is as it was then, by nobody who
+Called as in the example run, in eval mode, while it is as it was then, by nothing who
 differentiates, compiles, exports or lets torch choose formats, it runs the graph; else its own
 forward.
 """
@@ -19,15 +19,15 @@ from torch import Tensor, fx, nn
 from ..errors import StepError
 from .activation import NONE
 from .block_graph import traced
-from .call_form import Form
+from .call_trace import Form
 from .consumers import Chain
 from .fallback import is_composed
 from .layers import kind_of
 from .products import Product
-from .snapshot import Seen, is_still, seen_of
+from .snapshot import Snapshot, is_still, take_snapshot
 
 MADE = ("_rewriting", "_rewritten", "_seen")  # what a rewritten block has beside its own
-ADDED = "fused_residual"  # what a block is given to add to its answer
+ADDED = "fused_residual"  # what a block is given to add to its output
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Joined:
 @dataclass(frozen=True)
 class Rewriting:
     """What a block's forward becomes: how it is called, which calls swallow what, and which takes
-    what is added to its answer.
+    what is added to its output.
     """
 
     form: Form
@@ -86,7 +86,7 @@ class Rewriting:
 
 def rewritten(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Callable[..., Any]:
     """A block's forward, of which this is the graph, as a function of the block, its tensors, and
-    what is added to its answer.
+    what is added to its output.
     """
     nodes = {node.name: node for node in graph.nodes}
     needed = [name for one in how.calls for name in (one.call, *one.swallowed)]
@@ -133,7 +133,7 @@ def _swallow(block: nn.Module, graph: fx.Graph, nodes: dict[str, fx.Node], one: 
         graph.erase_node(node)
     nodes |= {one.call: made} | dict.fromkeys(
         one.swallowed, made
-    )  # whoever is added to one of them is added to this
+    )  # what is added to one of them is added to this
 
 
 class Generated:
@@ -155,7 +155,7 @@ class FusedBlock(nn.Module):
     class_apart: type[nn.Module]
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's answer, as its own forward gives it, and what is added to it in a block
+        """The block's output, as its own forward gives it, and what is added to it in a block
         around it.
         """
         added = kwargs.pop(ADDED, None)
@@ -257,20 +257,20 @@ def rewrite(block: nn.Module, how: Rewriting) -> None:
     make_original(block)
     with _evaluated(block):
         graph = traced(block, how.form)
-        seen = _seen(block, how, graph)
+        seen = _snapshot(block, how, graph)
         made = rewritten(block, how, graph)
     block.__dict__ |= {"_rewriting": how, "_rewritten": Generated(made), "_seen": seen}
     block.__class__ = _fused_class(type(block))
 
 
-def _seen(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Seen:
+def _snapshot(block: nn.Module, how: Rewriting, graph: fx.Graph) -> Snapshot:
     """A block as it is, by what its graph calls."""
     called = {node.name: str(node.target) for node in graph.nodes if node.op == "call_module"}
     fused = {
         called[name] for name in (*(one.call for one in how.joined), how.takes) if name in called
     }
     swallowed = {called[name] for one in how.calls for name in one.swallowed if name in called}
-    return seen_of(block, set(called.values()), fused, swallowed)
+    return take_snapshot(block, set(called.values()), fused, swallowed)
 
 
 def products_in(block: nn.Module) -> tuple[Product, ...]:

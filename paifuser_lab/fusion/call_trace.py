@@ -1,6 +1,4 @@
-"""What is seen of a model's parts in one run: how they are called, how often, and which of them
-only hand on what they are given.
-"""
+"""How a model's parts are called: the form of a call, and what one run shows of all calls."""
 
 from __future__ import annotations
 
@@ -12,42 +10,110 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..model.watch import watching
-from .call_form import Form, form_of
 from .fallback import composing
+
+PLAIN = (bool, int, float, str, type(None))
+TENSOR = ("Tensor",)
+Slot = tuple[Any, ...]  # TENSOR, or a type's name and the value: True is not 1 here
+
+
+@dataclass(frozen=True)
+class Form:
+    """The arguments of a call without its tensors."""
+
+    args: tuple[Slot, ...]
+    kwargs: tuple[tuple[str, Slot], ...] = ()
+
+    @classmethod
+    def of_data(cls, data: Any) -> Form:
+        """A form from plain data."""
+        args, kwargs = data
+        return cls(
+            tuple(tuple(slot) for slot in args), tuple((name, tuple(slot)) for name, slot in kwargs)
+        )
+
+    @property
+    def data(self) -> Any:
+        """The form as plain data."""
+        return [
+            [list(slot) for slot in self.args],
+            [[name, list(slot)] for name, slot in self.kwargs],
+        ]
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors such a call is given."""
+        return sum(slot == TENSOR for slot in (*self.args, *(slot for _, slot in self.kwargs)))
+
+    @property
+    def is_one_tensor(self) -> bool:
+        """Whether it is the call that nearly every block has."""
+        return self.args == (TENSOR,) and not self.kwargs
+
+    def taken_from(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor] | None:
+        """The tensors of a call of this form; None for another call."""
+        if self.is_one_tensor and len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+            return [args[0]]
+        if form_of(args, kwargs) != self:
+            return None
+        return [one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)]
+
+    def filled(self, tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of such a call with these tensors."""
+        values = iter(tensors)
+        args = [next(values) if slot == TENSOR else slot[1] for slot in self.args]
+        return args, {
+            name: next(values) if slot == TENSOR else slot[1] for name, slot in self.kwargs
+        }
+
+
+def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Form | None:
+    """The form of a call; None where it is given more than tensors and plain values."""
+    if not all(isinstance(one, Tensor) or type(one) in PLAIN for one in (*args, *kwargs.values())):
+        return None
+    return Form(
+        tuple(_slot(one) for one in args), tuple((name, _slot(one)) for name, one in kwargs.items())
+    )
+
+
+def _slot(value: Any) -> Slot:
+    return TENSOR if isinstance(value, Tensor) else (type(value).__name__, value)
 
 
 @dataclass
-class Sight:
-    """What one run showed, by layer."""
+class CallTrace:
+    """The calls of one run, by layer."""
 
     calls: Counter[str] = field(default_factory=Counter)
     forms: dict[str, Form | None] = field(default_factory=dict)  # of the first call
-    answers: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the shape of the first
+    output_shapes: dict[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # the shape of the first
     passing: set[str] = field(default_factory=set)
     order: list[str] = field(default_factory=list)
 
 
-def scout(model: nn.Module, run: Callable[[], Any]) -> Sight:
-    """Run a model once and write down how its parts are called."""
-    seen, given = Sight(), list[tuple[Any, int]]()
+def trace_calls(model: nn.Module, run: Callable[[], Any]) -> CallTrace:
+    """Run a model once and record how its parts are called."""
+    trace, inputs = CallTrace(), list[tuple[Any, int]]()
     kept: set[str] = set()
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        if not seen.calls[layer]:
-            seen.forms[layer] = form_of(args, kwargs)
-            seen.order.append(layer)
-        seen.calls[layer] += 1
+        if not trace.calls[layer]:
+            trace.forms[layer] = form_of(args, kwargs)
+            trace.order.append(layer)
+        trace.calls[layer] += 1
         what = args[0] if len(args) == 1 and not kwargs else None
-        given.append((what, what._version if isinstance(what, Tensor) else 0))
+        inputs.append((what, what._version if isinstance(what, Tensor) else 0))
 
-    def leave(layer: str, answer: Any) -> None:
-        what, version = given.pop()
-        if isinstance(answer, Tensor):
-            seen.answers.setdefault(layer, tuple(answer.shape))
-        if not isinstance(answer, Tensor) or what is not answer or answer._version != version:
+    def leave(layer: str, output: Any) -> None:
+        what, version = inputs.pop()
+        if isinstance(output, Tensor):
+            trace.output_shapes.setdefault(layer, tuple(output.shape))
+        if not isinstance(output, Tensor) or what is not output or output._version != version:
             kept.add(layer)
 
     with watching(model, enter, leave), composing():
         run()
-    seen.passing = set(seen.calls) - kept
-    return seen
+    trace.passing = set(trace.calls) - kept
+    return trace

@@ -1,4 +1,4 @@
-"""What follows a layer in a block's graph: a sum, an activation, and nobody else who reads what is
+"""What follows a layer in a block's graph: a sum, an activation, and nothing else who reads what is
 between.
 """
 
@@ -15,7 +15,7 @@ from ..errors import StepError
 from ..model.layers import has_hooks
 from .activation import NONE, SUMS, activation_of
 from .block_graph import traced
-from .call_form import TENSOR, Form
+from .call_trace import TENSOR, Form
 
 USED_ELSEWHERE = "what it gives is used elsewhere too"
 HANDING_ON = (
@@ -49,7 +49,7 @@ class Chain:
     activation: str = NONE
     modules: tuple[str, ...] = ()  # the activation's, where it is one
     reason: str = ""  # why it ends there, where something follows that could have been one with it
-    reaches_end: bool = False  # what it gives is the block's answer
+    reaches_end: bool = False  # what it gives is the block's output
 
     @property
     def is_alone(self) -> bool:
@@ -62,9 +62,7 @@ class Follower:
 
     def __init__(self, block: nn.Module, graph: fx.Graph, passing: Collection[str]) -> None:
         self.block, self.graph = block, graph
-        self.passing = (
-            passing  # the parts of the block that hand on what they are given, as dropout does
-        )
+        self.passing = passing  # the parts of the block that pass on their inputs, as dropout does
         self.taken: set[fx.Node] = set()
 
     def call_of(self, part: str, *, is_layer: bool = True) -> fx.Node | None:
@@ -103,7 +101,7 @@ class Follower:
         yield Chain(call, (*passed[1:], reader), residual, name, modules)
 
     def _summed(self, call: fx.Node) -> tuple[tuple[fx.Node, ...], fx.Node | None, str]:
-        """The sum that a layer's answer goes into, and its other operand; or why there is none that
+        """The sum that a layer's output goes into, and its other operand; or why there is none that
         could be one with it.
         """
         passed = self.passed((call,))
@@ -130,12 +128,12 @@ class Follower:
         return (*passed[1:], reader), others[0], ""
 
     def passed(self, nodes: tuple[fx.Node, ...]) -> tuple[fx.Node, ...]:
-        """These nodes and the parts after them that only hand on what they are given."""
-        while (reader := self.reader(nodes[-1])) is not None and self._hands_on(reader):
+        """These nodes and the parts after them that only pass on their inputs."""
+        while (reader := self.reader(nodes[-1])) is not None and self._passes_through(reader):
             nodes = (*nodes, reader)
         return nodes
 
-    def _hands_on(self, node: fx.Node) -> bool:
+    def _passes_through(self, node: fx.Node) -> bool:
         if node.op == "call_module":
             return node.target in self.passing and not self.has_hooks(node)
         return node.target in DROPOUTS and node.kwargs.get("training", None) is False
@@ -154,7 +152,7 @@ class Follower:
         return _writes(node, self.block)
 
     def is_written_between(self, call: fx.Node, swallowed: tuple[fx.Node, ...]) -> bool:
-        """Whether somebody else may write into a tensor between a call and the last of what it
+        """Whether something else may write into a tensor between a call and the last of what it
         swallows.
         """
         return (
@@ -172,8 +170,8 @@ class Follower:
         return nodes[nodes.index(first) + 1 : nodes.index(last)]
 
 
-def hands_on(module: nn.Module) -> bool:
-    """Whether a module in eval mode gives back what it is given, whatever that is."""
+def passes_through(module: nn.Module) -> bool:
+    """Whether a module in eval mode gives back its input, whatever that is."""
     if type(module) in HANDING_ON:
         return True
     try:

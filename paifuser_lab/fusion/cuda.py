@@ -52,7 +52,7 @@ def _is_depthwise(layer: nn.Conv2d) -> bool:
 
 
 def name_for(layer: Any, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where there is a kernel; else ''."""
+    """The backend's name where there is a kernel, else ''."""
     kernel = kernel_for(layer, dtype, has_residual=has_residual, activation=activation)
     return f"CUDA {kernel}" if kernel else ""
 

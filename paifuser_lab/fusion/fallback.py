@@ -1,6 +1,4 @@
-"""When layers that could run as one are composed of torch's operators instead: while anybody
-differentiates, compiles or looks in.
-"""
+"""When torch's own operators run instead of fused ones: under autograd, compilers and observers."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def is_composed() -> bool:
 
 
 def wants_gradient(*tensors: Tensor | None) -> bool:
-    """Whether somebody will differentiate what is made of these."""
+    """Whether something will differentiate what is made of these."""
     return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors)
 
 

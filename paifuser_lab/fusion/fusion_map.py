@@ -1,6 +1,4 @@
-"""Which places of a model run as one: found, tried both ways, chosen, written down; and the same
-again from what was written down.
-"""
+"""Which sites of a model run fused: found, tried, chosen, recorded; and the same from a record."""
 
 from __future__ import annotations
 
@@ -22,11 +20,12 @@ from ..records.fusion_map import Standing
 from ..workload import Derived, Workload, running, workload_of
 from .activation import NONE
 from .blocks import FusedBlock, Rewriting, make_original, products_in, rewrite
-from .call_trace import scout
-from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Judge, Times, Verdict
+from .call_trace import trace_calls
+from .evaluate import HALVES, TOLERANCE, TOLERANCE_OF_HALVES, Evaluation, Evaluator, Times
 from .layers import FusedLayer, kind_of, make_apart, make_fused
-from .products import place_name
-from .sites import Place, find_places
+from .products import site_name
+from .site_search import find_sites
+from .sites import Site
 
 Picked = Callable[[list[str]], set[str]]  # some of the places
 
@@ -38,8 +37,8 @@ class Choice:
     """
 
     wanted: Picked = set
-    off: Picked = lambda places: set()
-    on: Picked = lambda places: set()
+    off: Picked = lambda sites: set()
+    on: Picked = lambda sites: set()
 
 
 @dataclass
@@ -88,36 +87,42 @@ def fuse(
     with running(model):
         folded = list(plan_fold(model, observe(model, call)).pairs)
         fold(model, folded)
-        found = find_places(model, scout(model, call))
-        layers = [place.layer for place in found.places if place.can_be]
+        found = find_sites(model, trace_calls(model, call))
+        layers = [site.layer for site in found.sites if site.can_be]
         wanted, off, on = choice.wanted(layers), choice.off(layers), choice.on(layers) | kept
-        own = [place.layer for place in found.places if place.can_be and place.product is None]
+        own = [site.layer for site in found.sites if site.can_be and site.product is None]
         for layer in own:
             make_fused(model.get_submodule(layer))
         with progress("fusing", len(layers)) as shown:
-            judge = Judge(model, found, _tolerance(model), shown, _times_of(work), should_stop)
-            judge.rewrite(layers)
-            verdicts = judge.run(call)
+            evaluator = Evaluator(
+                model, found, _tolerance(model), shown, _times_of(work), should_stop
+            )
+            evaluator.rewrite(layers)
+            evaluations = evaluator.run(call)
     norms = dict(folded)
-    told = [
-        _told(place, verdicts.get(place.layer), norms, wanted, off, on) for place in found.places
+    notes = [
+        _record_of(site, evaluations.get(site.layer), norms, wanted, off, on)
+        for site in found.sites
     ]
-    fused = {one.place: one.runs for one in told if one.standing == "fused"}
+    fused = {one.place: one.runs for one in notes if one.standing == "fused"}
     for layer in set(own) - set(fused):
         make_apart(model.get_submodule(layer))
-    blocks = judge.rewrite(fused)
+    blocks = evaluator.rewrite(fused)
     with running(model):
-        apart_ms, fused_ms = judge.whole(call, work.device, fused) or (None, None)
+        apart_ms, fused_ms = evaluator.whole(call, work.device, fused) or (None, None)
     found_map = FusionMap(
         workload=work.name,
         machine=_machine(work),
-        fusions=tuple(told),
+        fusions=tuple(notes),
         notes=tuple(found.notes),
         apart_ms=apart_ms,
         fused_ms=fused_ms,
     )
     return Fused(
-        found_map, folded, {layer: way for layer, way in fused.items() if layer in own}, blocks
+        found_map,
+        folded,
+        {layer: backend for layer, backend in fused.items() if layer in own},
+        blocks,
     )
 
 
@@ -128,7 +133,7 @@ def take_apart(model: nn.Module) -> set[str]:
         for name, one in model.named_modules()
         if isinstance(one, FusedLayer | FusedBlock)
     ]
-    products = {place_name(name, one) for name, part in parts for one in products_in(part)}
+    products = {site_name(name, one) for name, part in parts for one in products_in(part)}
     for _, one in parts:
         (make_apart if isinstance(one, FusedLayer) else make_original)(one)
     return products | {name for name, one in parts if kind_of(one)}
@@ -149,33 +154,33 @@ def fuse_again(model: nn.Module, remembered: dict[str, Any]) -> None:
             "saved"
         )
     fold(model, remembered["folded"])
-    for layer, way in remembered["layers"].items():
-        make_fused(model.get_submodule(layer), way)
+    for layer, backend in remembered["layers"].items():
+        make_fused(model.get_submodule(layer), backend)
     for block, how in remembered["blocks"].items():
         rewrite(model.get_submodule(block), Rewriting.of_data(how))
 
 
-def _told(
-    place: Place, verdict: Verdict | None, norms: dict[str, str],
+def _record_of(
+    site: Site, evaluation: Evaluation | None, norms: dict[str, str],
     wanted: Collection[str], off: Collection[str], on: Collection[str],
 ) -> Fusion:  # fmt: skip
     """A place as the map has it."""
-    standing, reason = _standing(place, verdict, wanted, off, on)
+    standing, reason = _standing(site, evaluation, wanted, off, on)
     parts = [
-        place.kind,
-        *(["batch-norm"] if place.layer in norms else []),
-        *(["residual"] if place.has_residual else []),
+        site.kind,
+        *(["batch-norm"] if site.layer in norms else []),
+        *(["residual"] if site.has_residual else []),
     ]
-    parts += [] if place.activation == NONE else [place.activation]
-    seen = verdict or Verdict()
-    has_added = place.product is not None and place.product.added is not None
+    parts += [] if site.activation == NONE else [site.activation]
+    seen = evaluation or Evaluation()
+    has_added = site.product is not None and site.product.added is not None
     parts[1:1] = ["sum"] if has_added else []
-    passes = place.has_residual + has_added + (place.activation != NONE)
-    own = tuple(one for one in (norms.get(place.layer),) if one)
+    passes = site.has_residual + has_added + (site.activation != NONE)
+    own = tuple(one for one in (norms.get(site.layer),) if one)
     return Fusion(
-        layers=(place.layer, *own, *(one for one in place.modules if one not in own)),
+        layers=(site.layer, *own, *(one for one in site.modules if one not in own)),
         pattern=" + ".join(parts),
-        runs=seen.way if standing == "fused" else "",
+        runs=seen.backend if standing == "fused" else "",
         standing=standing,
         reason=reason,
         saved_bytes=2 * passes * seen.answer_bytes if passes and seen.answer_bytes else None,
@@ -186,28 +191,28 @@ def _told(
 
 
 def _standing(
-    place: Place,
-    verdict: Verdict | None,
+    site: Site,
+    evaluation: Evaluation | None,
     wanted: Collection[str],
     off: Collection[str],
     on: Collection[str],
 ) -> tuple[Standing, str]:
-    if not place.can_be:
-        return "apart", place.reason
-    if verdict is None:
+    if not site.can_be:
+        return "apart", site.reason
+    if evaluation is None:
         return "apart", "it is called in a way in which it could not be tried"
-    if verdict.reason:
-        return "apart", verdict.reason
-    if place.layer in off:
-        return "off", place.reason
-    if place.layer not in wanted and place.layer not in on:
+    if evaluation.reason:
+        return "apart", evaluation.reason
+    if site.layer in off:
+        return "off", site.reason
+    if site.layer not in wanted and site.layer not in on:
         return "off", "it was not among the layers that were asked for"
     is_slower = (
-        verdict.apart_ms is not None
-        and verdict.fused_ms is not None
-        and verdict.fused_ms > verdict.apart_ms
+        evaluation.apart_ms is not None
+        and evaluation.fused_ms is not None
+        and evaluation.fused_ms > evaluation.apart_ms
     )
-    return ("slower" if is_slower and place.layer not in on else "fused"), place.reason
+    return ("slower" if is_slower and site.layer not in on else "fused"), site.reason
 
 
 _kept: WeakKeyDictionary[Workload, Times] = WeakKeyDictionary()

@@ -15,7 +15,7 @@ def geometry_of(layer: Any) -> tuple[list[int], list[int], list[int], int]:
 
 
 def is_channels_last(x: Tensor, weight: Tensor) -> bool:
-    """Whether torch would answer such a convolution in that order: where the strides of the images
+    """Whether torch would output such a convolution in that order: where the strides of the images
     or of the weight suggest it.
     """
     return any(suggest_memory_format(one) is torch.channels_last for one in (x, weight))

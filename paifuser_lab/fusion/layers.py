@@ -1,11 +1,11 @@
 """A layer that does, when asked, what follows it too: same weights, same names, same place in the
 model.
 
-Called as ever it answers as ever. Where somebody differentiates, compiles, exports, or nothing here
-can do it at once, it is composed of torch's operators. Its packed weight is made when first needed
-and again when the weight changes; it is in no file and no copy. A change that torch does not count,
-by an optimizer with `fused=True` or through `weight.data`, is seen since a call with gradients or
-`train()` makes it anew; not one that comes after a later call without them.
+Called as ever it outputs as ever. Where something differentiates, compiles, exports, or nothing
+here can do it at once, it is composed of torch's operators. Its packed weight is made when first
+needed and again when the weight changes; it is in no file and no copy. A change that torch does not
+count, by an optimizer with `fused=True` or through `weight.data`, is seen since a call with
+gradients or `train()` makes it anew; not one that comes after a later call without them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from .activation import ACTIVATIONS, NONE, Bound
-from .backends import Way, ways_of
+from .backends import Backend, backends_for
 from .fallback import PLAIN, is_composed, is_plain, wants_gradient
 
-MADE = ("_packed", "_ways", "_ready")  # what a fused layer has beside its weights, in no copy
-CHOSEN = "_way_chosen"
+MADE = ("_packed", "_backends", "_ready")  # what a fused layer has beside its weights, in no copy
+CHOSEN = "_backend_chosen"
 GEOMETRY = ("stride", "padding", "dilation", "groups", "padding_mode")
 MOST_READY = 16  # kinds of calls for which all is at hand
 LAYERS: dict[type[nn.Module], str] = {nn.Linear: "linear", nn.Conv2d: "convolution"}
@@ -50,7 +50,7 @@ def width_of(layer: Any, x: Tensor) -> int:
 
 
 def answer_shape(layer: Any, x: Tensor) -> tuple[int, ...]:
-    """The shape of what a layer answers."""
+    """The shape of what a layer outputs."""
     if not isinstance(layer, nn.Conv2d):
         return (*x.shape[:-1], layer.weight.shape[0])
     geometry: Any = zip(
@@ -88,8 +88,8 @@ class FusedLayer(nn.Module):
         *,
         is_sure: bool = False,
     ) -> Tensor:
-        """activation(layer(x) + residual). Sure is a block that nobody differentiates, compiles,
-        looks into or lets torch choose formats.
+        """activation(layer(x) + residual). Sure is a block that nothing differentiates, compiles,
+        inspects or lets torch choose formats.
         """
         if not is_sure:
             if wants_gradient(x, residual, self.weight, self.bias):
@@ -118,12 +118,14 @@ class FusedLayer(nn.Module):
             and ready.pointer == weight.data_ptr()
             and ready.bias is self.bias
         ):
-            way = self._way(residual is not None, activation)
-            if way is None or not self._takes(x, residual):
+            backend = self._backend(residual is not None, activation)
+            if backend is None or not self._takes(x, residual):
                 return None
             if len(known) >= MOST_READY:
                 known.clear()
-            ready = self._bound(way, x, activation, has_residual=residual is not None, known=known)
+            ready = self._bound(
+                backend, x, activation, has_residual=residual is not None, known=known
+            )
             known[key] = ready
         return ready if residual is None or _fits(residual, x, ready.answer) else None
 
@@ -141,31 +143,44 @@ class FusedLayer(nn.Module):
         )
 
     def _bound(
-        self, way: Way, x: Tensor, activation: str, *, has_residual: bool, known: dict[Any, Ready]
+        self,
+        backend: Backend,
+        x: Tensor,
+        activation: str,
+        *,
+        has_residual: bool,
+        known: dict[Any, Ready],
     ) -> Ready:
         weight = self.weight
         state = weight._version, weight.data_ptr()
-        call = way.bind(
-            self, weight, self._packed_by(way, x, known), x, activation, has_residual=has_residual
+        call = backend.bind(
+            self,
+            weight,
+            self._packed_by(backend, x, known),
+            x,
+            activation,
+            has_residual=has_residual,
         )
         return Ready(weight, *state, self.bias, answer_shape(self, x), call)
 
-    def _packed_by(self, way: Way, x: Tensor, ready: dict[Any, Ready]) -> Any:
+    def _packed_by(self, backend: Backend, x: Tensor, ready: dict[Any, Ready]) -> Any:
         weight = self.weight
-        state = way, weight._version, weight.data_ptr()
+        state = backend, weight._version, weight.data_ptr()
         known = self.__dict__.get("_packed")
         if known is None or known[0] is not weight or known[1] != state:
             ready.clear()  # of what was packed before
-            known = self.__dict__["_packed"] = weight, state, way.pack(self, weight.detach(), x)
+            known = self.__dict__["_packed"] = weight, state, backend.pack(self, weight.detach(), x)
         return known[2]
 
-    def _way(self, has_residual: bool, activation: str) -> Way | None:
+    def _backend(self, has_residual: bool, activation: str) -> Backend | None:
         """The way that was chosen, or the likeliest where that is not to be had here."""
         key = has_residual, activation, self.weight.dtype, self.weight.device
-        known: dict[Any, Way | None] = self.__dict__.setdefault("_ways", {})
+        known: dict[Any, Backend | None] = self.__dict__.setdefault("_backends", {})
         if key not in known:
-            ways = ways_of(self, has_residual=has_residual, activation=activation)
-            known[key] = ways.get(self.__dict__.get(CHOSEN, ""), next(iter(ways.values()), None))
+            backends = backends_for(self, has_residual=has_residual, activation=activation)
+            known[key] = backends.get(
+                self.__dict__.get(CHOSEN, ""), next(iter(backends.values()), None)
+            )
         return known[key]
 
     def train(self, mode: bool = True) -> Self:
@@ -211,12 +226,12 @@ FUSED: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: FusedLinear, nn.Conv
 APART = {fused: apart for apart, fused in FUSED.items()}
 
 
-def make_fused(layer: nn.Module, way: str = "") -> None:
+def make_fused(layer: nn.Module, backend: str = "") -> None:
     """Let a layer do what follows it, in a way; it stays the same object with the same weights."""
     make_apart(layer)
     layer.__class__ = FUSED.get(type(layer), type(layer))
-    if way:
-        layer.__dict__[CHOSEN] = way
+    if backend:
+        layer.__dict__[CHOSEN] = backend
 
 
 def make_apart(layer: nn.Module) -> None:
@@ -251,7 +266,7 @@ def obstacle(layer: nn.Module) -> str:
     if "weight" not in layer._parameters:
         return "its weight is computed at each call"
     if layer._forward_pre_hooks:
-        return "a hook changes what it is given, such as to another number format"
+        return "a hook changes its input, such as to another format"
     if isinstance(layer, nn.Conv2d) and (
         layer.padding_mode != "zeros" or isinstance(layer.padding, str)
     ):

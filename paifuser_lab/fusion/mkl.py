@@ -1,5 +1,5 @@
 """MKL's matrix product on a CPU: a linear layer or 1×1 convolution in fp32, its weight packed once;
-what follows is done over its answer.
+what follows is done over its output.
 
 Which of this and oneDNN is ahead depends on the shape and on the processor, so that both are timed.
 """
@@ -20,8 +20,9 @@ ops = torch.ops.mkl
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where it can do that; else ''. It takes what oneDNN takes, so that each
-    place has both to choose from.
+    """The backend's name where it can do that, else ''.
+
+    It takes what oneDNN takes, so that each site has both to choose from.
     """
     can = (
         torch._C.has_mkl

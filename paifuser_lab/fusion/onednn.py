@@ -21,8 +21,9 @@ ops = torch.ops.mkldnn
 
 
 def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activation: str) -> str:
-    """What it is called where there is an operator; else ''. A sum can only be followed by relu,
-    that of a linear layer by nothing.
+    """The backend's name where there is an operator, else ''.
+
+    A sum can only be followed by relu, that of a linear layer by nothing.
     """
     if not torch._C._has_mkldnn or not computes_in(dtype) or activation not in ACTIVATIONS:
         return ""
@@ -31,7 +32,7 @@ def name_for(layer: nn.Module, dtype: torch.dtype, *, has_residual: bool, activa
 
 
 def computes_in(dtype: torch.dtype) -> bool:
-    """Whether its operators take this number format on this processor."""
+    """Whether its operators take this format on this processor."""
     if dtype is torch.bfloat16:
         return bool(ops._is_mkldnn_bf16_supported())
     return dtype is torch.float32
@@ -75,7 +76,7 @@ def bind(
         return call
     return lambda x, residual: call(
         x, residual
-    ).contiguous()  # the operator answers channels-last always, torch in the order it was asked
+    ).contiguous()  # the operator outputs channels-last always, torch in the order it was asked
 
 
 @register_flop_formula(ops._convolution_pointwise, get_raw=True)

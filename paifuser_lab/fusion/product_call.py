@@ -3,7 +3,7 @@ y.T + 0.5).
 
 On a CPU oneDNN's linear operator does all three; on CUDA cuBLASLt adds and applies relu or GELU (by
 tanh) while it multiplies. `addmm` is torch's product with the sum in it, the activation done over
-its answer. What none of them takes is composed as it was written.
+its output. What none of them takes is composed as it was written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_product(
     *,
     kind: str,
     activation: str,
-    way: str,
+    backend: str,
 ) -> Tensor:
     """activation(x @ matrix + added) in one call where that can be had for such operands, else
     composed.
@@ -55,12 +55,14 @@ def run_product(
     if misfit(x, matrix, bias, added, kind=kind):
         return composed(x, matrix, bias, added, kind=kind, activation=activation)
     weight = matrix if kind == "linear" else matrix.t()
-    known = ways_for(x, has_bias=bias is not None or added is not None, activation=activation)
+    known = product_backends(
+        x, has_bias=bias is not None or added is not None, activation=activation
+    )
     if isinstance(added, Tensor):
         bias = added
     elif added is not None:
         bias = _constant(float(added), weight.shape[0], x.dtype, x.device)
-    run = known.get(way) or next(iter(known.values()))
+    run = known.get(backend) or next(iter(known.values()))
     return run(x, weight, bias, activation)
 
 
@@ -79,19 +81,21 @@ def misfit(x: Any, matrix: Any, bias: Any, added: Any, *, kind: str) -> str:
     if not x.is_floating_point() or any(
         one.dtype != x.dtype or one.device != x.device for one in tensors
     ):
-        return "its operands differ in number format or device, or are integers"
+        return "its operands differ in format or device, or are integers"
     if any(one.layout is not torch.strided or one.is_nested for one in tensors):
         return "its operands are not dense"
     if any(isinstance(one, Tensor) and one.shape != (width,) for one in (bias, added)):
         return "what is added to it is not one number for each column"
     return (
         ""
-        if ways_for(x, has_bias=True, activation=NONE)
+        if product_backends(x, has_bias=True, activation=NONE)
         else f"nothing here does that on {x.device.type}"
     )
 
 
-def ways_for(x: Tensor, *, has_bias: bool, activation: str) -> dict[str, Callable[..., Tensor]]:
+def product_backends(
+    x: Tensor, *, has_bias: bool, activation: str
+) -> dict[str, Callable[..., Tensor]]:
     """What there is for such a product where it is, by name; the likeliest first."""
     found: dict[str, Callable[..., Tensor]] = {}
     if x.device.type == "cpu" and torch._C._has_mkldnn and computes_in(x.dtype):

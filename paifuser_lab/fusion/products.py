@@ -45,22 +45,23 @@ class Product:
     swallowed: tuple[str, ...]
     added: str | float | None = None  # a node, or a number
     activation: str = NONE
-    way: str = ""
+    backend: str = ""
     modules: tuple[str, ...] = ()  # the activation's, where it is one
 
     @classmethod
     def of_data(cls, data: dict[str, Any]) -> Product:
         """A product from plain data."""
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        fields: dict[str, Any] = {
+            "backend" if name == "way" else name: tuple(value) if isinstance(value, list) else value
+            for name, value in data.items()
         }
-        return cls(**given)
+        return cls(**fields)
 
     @property
     def data(self) -> dict[str, Any]:
-        """The product as plain data."""
+        """The product as plain data, in the fields of saved folders."""
         return {
-            name: list(value) if isinstance(value, tuple) else value
+            "way" if name == "backend" else name: list(value) if isinstance(value, tuple) else value
             for name, value in vars(self).items()
         }
 
@@ -83,7 +84,11 @@ class Product:
     def swallow(self, graph: fx.Graph, nodes: dict[str, fx.Node]) -> None:
         """Put one call where the last of what it swallows was."""
         call, swallowed = nodes[self.call], [nodes[name] for name in self.swallowed]
-        how: dict[str, Any] = {"kind": self.kind, "activation": self.activation, "way": self.way}
+        how: dict[str, Any] = {
+            "kind": self.kind,
+            "activation": self.activation,
+            "backend": self.backend,
+        }
         with graph.inserting_before(swallowed[-1]):
             made = graph.call_function(run_product, self.values(nodes), how)
         swallowed[-1].replace_all_uses_with(made)
@@ -92,13 +97,13 @@ class Product:
         nodes |= {self.call: made} | dict.fromkeys(self.swallowed, made)
 
 
-def place_name(block: str, product: Product) -> str:
+def site_name(block: str, product: Product) -> str:
     """What the place of a product is called: the block and the call in its forward."""
     return f"{block}.{product.call}()" if block else f"{product.call}()"
 
 
 def products_of(follower: Follower) -> Iterator[Product]:
-    """The products of a block's graph that a sum or an activation follows, which then nobody else
+    """The products of a block's graph that a sum or an activation follows, which then nothing else
     can have.
     """
     for node in list(follower.graph.nodes):

@@ -1,36 +1,20 @@
-"""Where in a model a layer and what follows it could be one: read from the graphs of its blocks and
-from one run.
-"""
+"""Sites of fusion: a layer, or a product, and the operators after it that could run as one."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from torch import fx, nn
+from torch import fx
 
-from ..errors import StepError
-from ..model.layers import has_hooks
-from ..quantization import QuantizedLayer
 from .activation import NONE
-from .backends import ways_of
-from .block_graph import traced
 from .blocks import Joined, Rewriting
-from .call_form import Form
-from .call_trace import Sight
-from .consumers import Chain, Follower, hands_on
-from .layers import kind_of, obstacle
-from .products import Product, functional_convolutions, place_name, products_of
-from .snapshot import apart_kind
-
-WITHOUT_FORWARD = (nn.ModuleList, nn.ModuleDict)
-INSTEAD = "the step backend: {name: inductor} fuses functions, too"
-STAYS = "what follows stays apart"
-LIKE_A_LAYER = (nn.modules.conv._ConvNd, nn.Linear, QuantizedLayer)
+from .call_trace import Form
+from .products import Product
 
 
 @dataclass(frozen=True)
-class Place:
+class Site:
     """A layer and what could be one with it."""
 
     layer: str
@@ -75,277 +59,32 @@ class View:
 
 
 @dataclass
-class Found:
+class FusionSites:
     """Every place of a model, in the order in which they run, and the blocks that would be
     rewritten for some of them.
     """
 
-    places: list[Place] = field(default_factory=list)
+    sites: list[Site] = field(default_factory=list)
     views: dict[str, View] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)  # what is not fused although it might look so
-    ways: dict[str, str] = field(default_factory=dict)  # of the products, once they are judged
+    backends: dict[str, str] = field(
+        default_factory=dict
+    )  # of the products, once they are evaluated
 
     def rewritings(self, fused: Collection[str]) -> dict[str, Rewriting]:
         """How each block is to run when these places are fused."""
         made: dict[str, Rewriting] = {}
-        chosen = [place for place in self.places if place.is_in_block and place.layer in fused]
+        chosen = [site for site in self.sites if site.is_in_block and site.layer in fused]
         for block, view in self.views.items():
-            joined = tuple(
-                place.joined for place in chosen if place.joined and place.block == block
-            )
+            joined = tuple(site.joined for site in chosen if site.joined and site.block == block)
             takes = next(
-                (place.inner_call for place in chosen if place.inner_call and place.inner == block),
+                (site.inner_call for site in chosen if site.inner_call and site.inner == block),
                 "",
             )
             products = tuple(
-                replace(place.product, way=self.ways.get(place.layer, ""))
-                for place in chosen if place.product and place.block == block
+                replace(site.product, backend=self.backends.get(site.layer, ""))
+                for site in chosen if site.product and site.block == block
             )  # fmt: skip
             if joined or takes or products:
                 made[block] = Rewriting(view.form, joined, takes, products)
         return made
-
-
-def find_places(model: nn.Module, sight: Sight) -> Found:
-    """Look at every layer that could do more than it does."""
-    return _Search(model, sight).found()
-
-
-class _Search:
-    """Looks at the blocks of one model."""
-
-    def __init__(self, model: nn.Module, sight: Sight) -> None:
-        self.model, self.sight = model, sight
-        self.layers = [
-            name
-            for name, module in model.named_modules()
-            if name and isinstance(module, LIKE_A_LAYER)
-        ]
-        self.followers: dict[str, Follower | str] = {}  # or why there is none
-        self.forms: dict[str, Form] = {}
-
-    def found(self) -> Found:
-        """Every place, and the blocks of those where something is swallowed."""
-        refused = {layer: reason for layer in self.layers if (reason := self._refused(layer))}
-        places = {
-            layer: Place(layer, self._kind(layer), reason=reason, can_be=False)
-            for layer, reason in refused.items()
-        }
-        homes = {layer: _around(self.model, layer) for layer in self.layers if layer not in refused}
-        ends = {layer: home for layer, home in homes.items() if self._is_end(layer, home)}
-        for block in dict.fromkeys(
-            [*homes.values(), *(_around(self.model, home) for home in ends.values())]
-        ):
-            mine = [layer for layer, home in homes.items() if home == block and layer not in ends]
-            mine += [layer for layer, home in ends.items() if _around(self.model, home) == block]
-            places |= {place.layer: place for place in self._places(block, mine, ends)}
-        places |= {place.layer: place for place in self._products()}
-        order = {layer: place for place, layer in enumerate(self.sight.order)}
-        ordered = sorted(
-            places.values(),
-            key=lambda place: order.get(place.block if place.product else place.layer, len(order)),
-        )
-        return Found(ordered, self._views(ordered), self._notes(ordered))
-
-    def _products(self) -> Iterator[Place]:
-        """The products that blocks call as functions, with what follows them."""
-        for block in self._own_blocks():
-            if isinstance(follower := self._follower(block), Follower):
-                for one in products_of(follower):
-                    modules = tuple(_full(block, name) for name in one.modules)
-                    yield Place(
-                        place_name(block, one),
-                        "matrix product",
-                        block,
-                        modules=modules,
-                        product=one,
-                    )
-
-    def _own_blocks(self) -> list[str]:
-        """The modules that ran and whose forward somebody wrote: those of torch call no functions
-        that could be fused.
-        """
-        return [
-            name for name, module in self.model.named_modules()
-            if self.sight.calls[name] and not apart_kind(module).__module__.startswith("torch.nn.")
-            and not isinstance(module, QuantizedLayer)
-        ]  # fmt: skip
-
-    def _notes(self, places: list[Place]) -> list[str]:
-        """What is not fused, in sentences: convolutions called as functions; and why, where there
-        is no place at all.
-        """
-        told = []
-        for block in self._own_blocks():
-            follower = self._follower(block)
-            where = f"in the forward of '{block}'" if block else "in the model's own forward"
-            if isinstance(follower, str) and not places:
-                told.append(f"not fused: what is {where}, since {follower}")
-            elif isinstance(follower, Follower) and (names := functional_convolutions(follower)):
-                told.append(
-                    f"not fused: {', '.join(names)} {where}, called as a function; as a layer "
-                    "(nn.Conv2d) it could be one"
-                )
-        if not places:
-            told.append(
-                "no layer and no matrix product of this model is followed by a sum or an "
-                "activation that could be one with it"
-            )
-        return [f"{one}; {INSTEAD}" for one in told]
-
-    def _views(self, places: list[Place]) -> dict[str, View]:
-        swallowing = [place for place in places if place.is_in_block]
-        blocks = {place.block for place in swallowing} | {
-            place.inner for place in swallowing if place.inner
-        }
-        followers = {block: self._follower(block) for block in sorted(blocks)}
-        return {
-            block: View(block, one.graph, self.forms[block])
-            for block, one in followers.items()
-            if isinstance(one, Follower)
-        }
-
-    def _places(self, block: str, layers: list[str], ends: dict[str, str]) -> list[Place]:
-        """What follows these layers in the block, in the order in which it calls them, or the
-        blocks that end in them.
-        """
-        follower = self._follower(block)
-        if isinstance(follower, str):
-            where = f"in '{block}' " if block else ""
-            return [
-                self._alone(layer, "" if layer in ends else f"{STAYS}: {where}{follower}")
-                for layer in layers
-            ]
-        calls = {
-            layer: follower.call_of(
-                _within(block, ends.get(layer, layer)), is_layer=layer not in ends
-            )
-            for layer in layers
-        }
-        order = {node: place for place, node in enumerate(follower.graph.nodes)}
-        layers.sort(key=lambda layer: order.get(calls[layer], -1))
-        return [
-            self._place(block, follower, layer, calls[layer], ends.get(layer, ""))
-            for layer in layers
-        ]
-
-    def _place(
-        self, block: str, follower: Follower, layer: str, call: fx.Node | None, inner: str
-    ) -> Place:
-        counts = {self.sight.calls[one] for one in (layer, block, inner or layer)}
-        if call is None or len(counts) > 1:
-            return self._alone(layer, f"{STAYS}: it is called more than once, or from elsewhere")
-        chain = next(self._possible(follower, layer, call, inner))
-        if chain.is_alone:
-            return self._alone(layer, f"{STAYS}: {chain.reason}" if chain.reason else "")
-        if has_hooks(self.model.get_submodule(layer)):
-            return self._alone(layer, f"{STAYS}: it has hooks")
-        follower.take(chain)
-        modules = tuple(_full(block, one) for one in chain.modules)
-        joined = Joined.of(chain)
-        if not inner:
-            return Place(layer, self._kind(layer), block, joined, modules=modules)
-        own = self._call(layer, inner)
-        return Place(
-            layer, self._kind(layer), block, joined, inner, own.name if own else "", modules
-        )
-
-    def _possible(
-        self, follower: Follower, layer: str, call: fx.Node, inner: str = ""
-    ) -> Iterator[Chain]:
-        """The chains for which there is an operator here, and the layer alone; a block can only be
-        given what is added to its answer.
-        """
-        module = self.model.get_submodule(layer)
-        for chain in follower.chains(call):
-            if (
-                inner
-                and not chain.is_alone
-                and (chain.residual is None or chain.activation != NONE)
-            ):
-                continue
-            if chain.is_alone or ways_of(
-                module, has_residual=chain.residual is not None, activation=chain.activation
-            ):
-                yield chain
-
-    def _is_end(self, layer: str, home: str) -> bool:
-        """Whether a block answers what the layer answers, so that what follows the block follows
-        the layer.
-        """
-        call = self._call(layer, home)
-        if (
-            not home
-            or call is None
-            or has_hooks(self.model.get_submodule(home))
-            or has_hooks(self.model.get_submodule(layer))
-        ):
-            return False
-        follower = self.followers[home]
-        assert isinstance(follower, Follower)
-        chain = next(self._possible(follower, layer, call))
-        return chain.is_alone and chain.reaches_end
-
-    def _call(self, layer: str, block: str) -> fx.Node | None:
-        follower = self._follower(block)
-        return None if isinstance(follower, str) else follower.call_of(_within(block, layer))
-
-    def _follower(self, block: str) -> Follower | str:
-        """What follows layers in a block's graph; or why that cannot be told."""
-        if block not in self.followers:
-            try:
-                self.followers[block] = self._followed(block)
-            except StepError as error:
-                self.followers[block] = str(error)
-        return self.followers[block]
-
-    def _followed(self, block: str) -> Follower:
-        form = self.sight.forms.get(block)
-        if form is None:
-            raise StepError("it is called with more than tensors and plain values")
-        self.forms[block] = form
-        module = self.model.get_submodule(block)
-        passing = {
-            _within(block, layer)
-            for layer in self.sight.passing
-            if hands_on(self.model.get_submodule(layer))
-        }
-        return Follower(module, traced(module, form), passing)
-
-    def _alone(self, layer: str, reason: str) -> Place:
-        """A layer with nothing after it, which is worth it where its weight can be packed."""
-        can_be = bool(ways_of(self.model.get_submodule(layer), has_residual=False, activation=NONE))
-        told = reason if reason or can_be else "nothing follows it that could be one with it"
-        return Place(layer, self._kind(layer), reason=told, can_be=can_be)
-
-    def _kind(self, layer: str) -> str:
-        module = self.model.get_submodule(layer)
-        return kind_of(module) or getattr(module, "kind", type(module).__name__)
-
-    def _refused(self, layer: str) -> str:
-        """Why a layer stays as it is; '' where it need not."""
-        module = self.model.get_submodule(layer)
-        if isinstance(module, QuantizedLayer):
-            return f"it computes in {module.format}"
-        if not kind_of(module):
-            return f"no {type(module).__name__} is known here"
-        if not self.sight.calls[layer]:
-            return "it is not called on the example inputs"
-        return obstacle(module)
-
-
-def _around(model: nn.Module, layer: str) -> str:
-    """The block that a layer is a part of; lists of blocks are not called."""
-    while layer:
-        layer = layer.rpartition(".")[0]
-        if not isinstance(model.get_submodule(layer), WITHOUT_FORWARD):
-            break
-    return layer
-
-
-def _within(block: str, layer: str) -> str:
-    return layer.removeprefix(f"{block}.") if block else layer
-
-
-def _full(block: str, layer: str) -> str:
-    return f"{block}.{layer}" if block else layer

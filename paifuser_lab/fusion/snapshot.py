@@ -1,4 +1,4 @@
-"""A block as it was when it was fused: what was made of its forward runs only while it is still so.
+"""A block's state when it was fused: its fused forward runs only while the block is unchanged.
 
 Kept are classes and plain values, no objects, so that it holds of a copy as of the block. What a
 list, a dict or a tensor holds is not kept.
@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from .call_form import PLAIN
+from .call_trace import PLAIN
 
 KEPT = (*PLAIN, FunctionType, BuiltinFunctionType)
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -22,44 +22,44 @@ LISTS = (nn.ModuleList, nn.ModuleDict)
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A module as it was: its class, its plain values, which tensors it has, and its parts as far
-    as the block reaches into them.
+class Snapshot:
+    """A module's state: its class, plain values, which tensors it has, and the parts that the block
+    uses.
     """
 
-    kind: type[nn.Module]  # of a layer or block that runs as one: what it was before
-    is_fused: bool = False  # it has to run as one
-    # it is called otherwise than as ever, or not at all, so that nobody may wait for its call
+    kind: type[nn.Module]  # of a fused layer or block: its class before
+    is_fused: bool = False  # it has to be fused
+    # it is called otherwise than as ever, or not at all, so that nothing may wait for its call
     is_close: bool = False
     values: tuple[tuple[str, Any], ...] = ()
     tensors: tuple[tuple[str, bool], ...] = ()
-    parts: tuple[tuple[str, Seen | None], ...] | None = None
+    parts: tuple[tuple[str, Snapshot | None], ...] | None = None
 
 
 def apart_kind(module: nn.Module) -> type[nn.Module]:
-    """The class of a module before it ran as one."""
+    """The class of a module before it was fused."""
     kind: type[nn.Module] = vars(type(module)).get("class_apart", type(module))
     return kind
 
 
-def seen_of(
+def take_snapshot(
     block: nn.Module, called: Collection[str], fused: Collection[str], swallowed: Collection[str]
-) -> Seen:
-    """A block as it is, by the names of the parts that it calls, that take what follows them, and
-    that are not called any more.
+) -> Snapshot:
+    """A block's state, given the names of the parts that it calls, that are fused, and that are not
+    called.
     """
 
-    def look(module: nn.Module, name: str) -> Seen:
+    def snapshot(module: nn.Module, name: str) -> Snapshot:
         start = f"{name}." if name else ""
         is_open = (
             not name or isinstance(module, LISTS) or any(one.startswith(start) for one in called)
         )
         own = is_open or name in swallowed
         children = [
-            (one, None if part is None else look(part, start + one))
+            (one, None if part is None else snapshot(part, start + one))
             for one, part in module._modules.items()
         ]
-        return Seen(
+        return Snapshot(
             kind=apart_kind(module),
             is_fused=name in fused,
             is_close=name in fused or name in swallowed,
@@ -68,10 +68,10 @@ def seen_of(
             parts=tuple(children) if is_open else None,
         )
 
-    return look(block, "")
+    return snapshot(block, "")
 
 
-def is_still(module: nn.Module, seen: Seen) -> bool:
+def is_still(module: nn.Module, seen: Snapshot) -> bool:
     """Whether a module is in eval mode and as it was; this is asked at every call."""
     kind, state = type(module), module.__dict__
     if (seen.is_fused or kind is not seen.kind) and vars(kind).get("class_apart") is not seen.kind:
@@ -95,7 +95,7 @@ def is_still(module: nn.Module, seen: Seen) -> bool:
 
 
 def _are_still(
-    parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Seen | None], ...]
+    parts: dict[str, nn.Module | None], seen: tuple[tuple[str, Snapshot | None], ...]
 ) -> bool:
     if len(parts) != len(seen):
         return False

@@ -1,22 +1,35 @@
-"""CUDA kernels as operators of torch; on a CPU, and where a kernel does not take what it is given,
-torch does their work.
+"""CUDA kernels as operators of torch; on a CPU, and for inputs that a kernel declines, torch
+computes.
 
-registry          every kernel; importing it makes them operators `torch.ops.paifuser.*`
-window_attention  Swin's attention in one pass          } each: what is fused, its floor, the same
-composed in torch, depthwise         depthwise convolution with what follows }     and how it is
-launched; the source is kernels/<the same>.cu pointwise         linear layer or 1×1 convolution,
-likewise } depthwise_int8, pointwise_int8  the same two on whole numbers of eight bits steps
-what those whole numbers stand for block_sparse_attention  attention to listed blocks of keys  }
-choosing          which blocks of keys those are, and what error that makes activation        what
-may follow a sum kernel            what a kernel is to the rest tiles             in which ways a
-kernel's work can be cut cutting           which of them a launch takes tuned             which of
-them was measured to be best on a device tuning            how that is found operators         an
-operator of torch: fake tensors, gradients by recomputing, the fallback said once launch
-what is handed to a kernel, and who runs it driver            which CUDA the driver knows, and what
-is to be installed for it cupy_runner       CuPy on a GPU: torch's stream, torch's memory cubins
-machine code kept between runs, checked before it is believed compile           a source and the
-headers that it includes, for an architecture nvrtc             NVIDIA's run-time compiler resources
-registers, spills, and the time that instructions alone take
+One file a kernel: what is fused, its lower bound in time, the same composed in torch, how it is
+launched. The CUDA source is `kernels/<the same name>.cu`.
+
+window_attention        Swin's window attention in one pass
+depthwise               depthwise convolution with bias, activation and residual
+pointwise               linear layer or 1×1 convolution, likewise
+depthwise_int8          depthwise convolution on int8
+pointwise_int8          linear layer or 1×1 convolution on int8
+block_sparse_attention  attention to listed blocks of keys
+
+registry                every kernel; importing it defines the operators `torch.ops.paifuser.*`
+kernel                  `Kernel`: schema, composition in torch, launch plan, budgets
+operators               a kernel as operator of torch: fake tensors, gradients, fallback
+quantized               the int8 kernels' quantization parameters, arguments and rounding
+activation              the activations that a kernel can apply
+block_choice            which blocks of keys are attended to, and the error that this makes
+block_gather            attention to listed blocks, composed of torch operators
+tiles                   the ways in which a kernel's work can be cut
+tile_choice             the tile of a launch: asked for, measured to be best, or the default
+tuning                  how the best tile is found
+launch                  the entry, grid, block and arguments of one launch
+runners                 which runner launches on a type of device
+cupy_runner             CuPy on a GPU, on torch's stream and memory
+driver                  the CUDA version that the driver runs, and the packages for it
+compile                 a source and its headers, compiled for an architecture
+nvrtc                   NVIDIA's run-time compiler
+cubins                  machine code kept between runs, verified by its SHA-256
+resources               registers, spills, and the time that issuing instructions alone takes
+disassembly             the instructions in machine code, and how often a warp runs them
 """
 
 from .block_choice import choose_blocks, errors_by_density
@@ -25,13 +38,13 @@ from .depthwise import convolve_depthwise
 from .depthwise_int8 import convolve_depthwise_int8
 from .pointwise import convolve_pointwise, project
 from .pointwise_int8 import project_int8
+from .quantized import QuantParams
 from .registry import KERNELS
-from .steps import Steps
 from .window_attention import attend_windows
 
 __all__ = [
     "KERNELS",
-    "Steps",
+    "QuantParams",
     "attend_to_blocks",
     "attend_windows",
     "choose_blocks",

@@ -1,6 +1,4 @@
-"""What may follow a sum inside a kernel, in torch; kernels/activation.cuh has the same, by the same
-names.
-"""
+"""The activations that a kernel can apply, in torch; kernels/activation.cuh has them by name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Which blocks of keys a block of queries attends to: scored by their means, the best listed, all
-of it on the device.
+"""Which blocks of keys a block of queries attends to: scored by their means, all on the device.
 
 The score of two blocks is the product of the mean of the queries of one and the mean of the keys of
 the other: right where neighbours are alike, as in images and text, and blind to a single key that
-stands out of its block. So the error depends on the data and is to be measured on it:
+stands out of its block. So the error depends on the data and has to be measured on it:
 `errors_by_density`.
 """
 
@@ -16,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..errors import KernelError
-from .block_sparse_attention import BLOCK, attend_to_blocks, blocks_of, in_blocks
+from .block_gather import BLOCK, blocks_of, in_blocks
+from .block_sparse_attention import attend_to_blocks
 
 DENSITIES = (1.0, 0.5, 0.25, 0.1)
 
@@ -36,7 +36,7 @@ def choose_blocks(
 
     Blocks that a causal query, the padding or a mask hides are never listed, so that lists may be
     shorter and end in -1; the block on the diagonal is always listed where attention is causal, by
-    `is_causal` or by a mask that shows its queries different keys of it. The answer is (batch,
+    `is_causal` or by a mask that shows its queries different keys of it. The output is (batch,
     heads, blocks of queries, keep) in int32, ascending.
     """
     count = blocks_of(key.shape[2])
@@ -78,12 +78,12 @@ def errors_by_density(
     whole = F.scaled_dot_product_attention(
         query.float(), key.float(), value.float(), is_causal=is_causal
     )
-    found = {}
+    errors = {}
     for density in densities:
         kept = choose_blocks(query, key, density=density, is_causal=is_causal)
-        made = attend_to_blocks(query, key, value, kept, is_causal=is_causal)
-        found[density] = ((made.float() - whole).norm() / whole.norm()).item()
-    return found
+        attended = attend_to_blocks(query, key, value, kept, is_causal=is_causal)
+        errors[density] = ((attended.float() - whole).norm() / whole.norm()).item()
+    return errors
 
 
 def block_scores(
@@ -94,8 +94,8 @@ def block_scores(
     lengths: Tensor | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """(batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query of a block sees
-    any key of the other.
+    """The scores (batch, heads, blocks of queries, blocks of keys) in fp32; -∞ where no query sees
+    any key.
     """
     limit = None if lengths is None else lengths.reshape(-1, 1, 1, 1)
     scores = _means(query) @ _means(key, limit).transpose(-1, -2)
@@ -137,9 +137,7 @@ def blocks_under(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _means(tokens: Tensor, limit: Tensor | None = None) -> Tensor:
-    """The mean of each block in fp32, of the tokens that are there; whatever stands in the padding
-    is not looked at.
-    """
+    """The mean of each block in fp32 over the tokens present; padding does not count."""
     if limit is None and not tokens.shape[2] % BLOCK:
         return in_blocks(tokens.float()).mean(3)
     places = torch.arange(tokens.shape[2], device=tokens.device).reshape(1, 1, -1, 1)

@@ -1,6 +1,4 @@
-"""From a CUDA source to machine code for one architecture. Needs no GPU: what is compiled here can
-be carried to one.
-"""
+"""From a CUDA source to machine code for one architecture; no GPU is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _INCLUDE = re.compile(r'^#include "([^"]+\.cuh)"$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Program:
-    """What decides the machine code, to the last byte."""
+    """Everything that decides the machine code, to the last byte."""
 
     source: str
     headers: dict[str, str]
@@ -54,14 +52,14 @@ def program(kernel: str, entry: str, architecture: str) -> Program:
 
 def headers_of(source: str) -> dict[str, str]:
     """Every header that a source includes from its own folder, and those that they include."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     waiting = [source]
     while waiting:
         for name in _INCLUDE.findall(waiting.pop()):
-            if name not in found:
-                found[name] = read_text(asset(f"kernels/{name}"))
-                waiting.append(found[name])
-    return found
+            if name not in headers:
+                headers[name] = read_text(asset(f"kernels/{name}"))
+                waiting.append(headers[name])
+    return headers
 
 
 def architecture_of(capability: tuple[int, int], compiler: Nvrtc) -> str:

@@ -1,6 +1,4 @@
-"""Machine code kept between runs: in a folder of the user's own, written whole, believed only when
-its SHA-256 agrees.
-"""
+"""Machine code cached between runs in the user's own folder, used only when its SHA-256 agrees."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from .resources import Resources, resources_in
 
 
 class Cubin(BaseModel):
-    """Machine code of one entry: where it is, the name to load it by, and what it takes."""
+    """Machine code of one entry: its path, the name to load it by, and the resources it takes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     path: Path
@@ -33,7 +31,7 @@ class Cubin(BaseModel):
 
 
 def cubin_of(program: Program) -> Cubin:
-    """The machine code of a program: out of the cache, or made now."""
+    """The machine code of a program: from the cache, or compiled now."""
     folder = _folder()
     compiler = nvrtc().version
     note = folder / f"{program.entry.split('<')[0]}-{program.key(compiler)[:20]}.json"
@@ -42,7 +40,7 @@ def cubin_of(program: Program) -> Cubin:
 
 def _made(program: Program, compiler: str, note: Path) -> Cubin:
     compiled = program.compiled()
-    made = Cubin(
+    cubin = Cubin(
         path=note.with_suffix(".cubin"),
         entry=compiled.entry,
         sha256=hashlib.sha256(compiled.cubin).hexdigest(),
@@ -51,39 +49,37 @@ def _made(program: Program, compiler: str, note: Path) -> Cubin:
         resources=resources_in(compiled.log, compiled.entry),
     )
     try:
-        _write(made, compiled.cubin, note)
+        _write(cubin, compiled.cubin, note)
     except FileError as error:
         warnings.warn(f"Machine code is kept for this run alone: {error}", stacklevel=2)
-        made = made.model_copy(update={"path": _folder_of_this_run() / made.path.name})
-        made.path.write_bytes(compiled.cubin)
-    return made
+        cubin = cubin.model_copy(update={"path": _folder_of_this_run() / cubin.path.name})
+        cubin.path.write_bytes(compiled.cubin)
+    return cubin
 
 
-def _write(made: Cubin, code: bytes, note: Path) -> None:
-    with replacing(made.path) as temporary:
+def _write(cubin: Cubin, code: bytes, note: Path) -> None:
+    with replacing(cubin.path) as temporary:
         temporary.write_bytes(code)
-    write_text(note, made.model_dump_json(indent=1) + "\n")
-    for path in (made.path, note):
+    write_text(note, cubin.model_dump_json(indent=1) + "\n")
+    for path in (cubin.path, note):
         path.chmod(0o600)
 
 
 def _read(note: Path) -> Cubin | None:
-    """What is kept under a name, or None where nothing is; what is damaged is said and made
-    again.
-    """
+    """The cached machine code of a name, or None; damage is a warning."""
     if not note.exists():
         return None
     try:
-        found = Cubin.model_validate_json(note.read_bytes())
+        cached = Cubin.model_validate_json(note.read_bytes())
         code = note.with_suffix(".cubin").read_bytes()
     except (OSError, ValidationError) as error:
         reason = first_line(error)
     else:
         if (
-            found.path == note.with_suffix(".cubin")
-            and hashlib.sha256(code).hexdigest() == found.sha256
+            cached.path == note.with_suffix(".cubin")
+            and hashlib.sha256(code).hexdigest() == cached.sha256
         ):
-            return found
+            return cached
         reason = "its SHA-256 is another"
     warnings.warn(
         f"The machine code kept as {note.stem} is damaged ({reason}); it is compiled again.",
@@ -93,14 +89,15 @@ def _read(note: Path) -> Cubin | None:
 
 
 def _folder() -> Path:
-    """The user's own folder of machine code, or one of this run where that cannot be had: whoever
-    can write there decides what runs.
+    """The user's own folder of machine code, or a temporary one where that is not private.
+
+    Whoever can write there decides what runs.
     """
     try:
         folder = cache_folder("kernels")
         folder.chmod(0o700)
         if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            raise OSError(None, f"{folder} belongs to somebody else")
+            raise OSError(None, f"{folder} belongs to something else")
     except OSError as error:
         reason = error.strerror or first_line(error)
         warnings.warn(

@@ -1,7 +1,6 @@
-"""Runs kernels on a GPU by CuPy, which enters by this door alone: on torch's current stream, in
-torch's own memory.
+"""Runs kernels on a GPU by CuPy, on torch's current stream and memory; nothing else imports CuPy.
 
-What cannot run is said as a KernelError, and torch does the work. Compile and load before a CUDA
+What cannot run raises a KernelError, and torch computes instead. Compile and load before a CUDA
 graph is captured: call once.
 """
 
@@ -24,9 +23,7 @@ PLAIN_SHARED_BYTES = 48 << 10  # more has to be asked for
 
 
 class CupyRunner:
-    """Loads each entry once a device and launches it; `source` says where an entry's program is, if
-    not among those shipped.
-    """
+    """Loads each entry once a device and launches it; `source` finds unshipped programs."""
 
     def __init__(self, source: Callable[[str, str, str], Program] | None = None) -> None:
         self._source = source
@@ -38,7 +35,7 @@ class CupyRunner:
         device = launch.device.index
         function = self._function(device, launch)
         cupy = _cupy()
-        arguments = tuple(_on_the_wire(one) for one in launch.arguments)
+        arguments = tuple(_as_argument(one) for one in launch.arguments)
         stream = cupy.cuda.Stream.from_external(torch.cuda.current_stream(device))
         try:
             with cupy.cuda.Device(device), stream:
@@ -68,12 +65,12 @@ class CupyRunner:
         """An entry on a device, ready to be launched."""
         cupy = _cupy()
         architecture = architecture_of(torch.cuda.get_device_capability(device), nvrtc())
-        made = cubin_of((self._source or program)(kernel, entry, architecture))
+        cubin = cubin_of((self._source or program)(kernel, entry, architecture))
         try:
             with cupy.cuda.Device(device):
-                return _function_of(cupy, made, shared_bytes)
+                return _function_of(cupy, cubin, shared_bytes)
         except _errors_of(cupy) as error:
-            compiler = f"CUDA {made.compiler.partition('.')[0]}"
+            compiler = f"CUDA {cubin.compiler.partition('.')[0]}"
             raise KernelError(
                 f"{entry} does not load ({first_line(error)}); is the driver older than {compiler}?"
             ) from error
@@ -90,14 +87,14 @@ def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
     return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
 
-def _function_of(cupy: Any, made: Cubin, shared_bytes: int) -> Any:
-    function = cupy.RawModule(path=str(made.path)).get_function(made.entry)
+def _function_of(cupy: Any, cubin: Cubin, shared_bytes: int) -> Any:
+    function = cupy.RawModule(path=str(cubin.path)).get_function(cubin.entry)
     if shared_bytes > PLAIN_SHARED_BYTES:
         function.max_dynamic_shared_size_bytes = shared_bytes
     return function
 
 
-def _on_the_wire(argument: Any) -> Any:
+def _as_argument(argument: Any) -> Any:
     """An address as a plain int, which CuPy passes as 64 bits; numpy's scalars keep their own
     width.
     """

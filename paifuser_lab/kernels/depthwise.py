@@ -42,14 +42,14 @@ def convolve_depthwise(
     """activation(convolution + bias) + residual, each channel by itself; images keep their middle
     unless `padding` says otherwise.
 
-    `x` is (batch, channels, height, width) and best channels last, as the answer is; `weight` is
+    `x` is (batch, channels, height, width) and best channels last, as the output is; `weight` is
     (channels, 1, side, side).
     """
     middle = weight.shape[-1] // 2 if padding is None else padding
-    made: Tensor = torch.ops.paifuser.depthwise(
+    output: Tensor = torch.ops.paifuser.depthwise(
         x, weight, bias, residual, stride, middle, activation
     )
-    return made
+    return output
 
 
 def compose(
@@ -61,10 +61,10 @@ def compose(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """The same, composed in torch."""
-    made = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
-    made = made if residual is None else made + residual
-    return made.contiguous(memory_format=torch.channels_last)
+    """The same, composed of torch operators."""
+    output = ACTIVATIONS[activation](F.conv2d(x, weight, bias, stride, padding, groups=x.shape[1]))
+    output = output if residual is None else output + residual
+    return output.contiguous(memory_format=torch.channels_last)
 
 
 def empty(
@@ -76,7 +76,7 @@ def empty(
     padding: int,
     activation: str,
 ) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if x.dim() != 4:
         raise KernelError(
             f"depthwise takes images as (batch, channels, height, width), not {tuple(x.shape)}."
@@ -109,7 +109,7 @@ def empty(
         )
     if residual is not None and tuple(residual.shape) != shape:
         raise KernelError(
-            f"depthwise adds a residual of {shape}, the shape of its answer, not "
+            f"depthwise adds a residual of {shape}, the shape of its output, not "
             f"{tuple(residual.shape)}."
         )
     return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
@@ -197,7 +197,7 @@ def _threads(tile: Tile) -> int:
 
 
 def _shared_bytes(tile: Tile, side: int, stride: int) -> int:
-    """Of `Depthwise::Tile` in the source: the pixels that a tile looks at, and the weights in fp32
+    """Of `Depthwise::Tile` in the source: the pixels that a tile reads, and the weights in fp32
     with a wider pitch.
     """
     across, down = ((tile[one] - 1) * stride + side for one in ("width", "height"))
@@ -222,10 +222,10 @@ def _is_sound(tile: Tile) -> bool:
 
 TILES = Tiles(
     choices={
-        "width": (4, 8, 16),  # pixels of the answer
+        "width": (4, 8, 16),  # pixels of the output
         "height": (4, 8, 16),
         "channels": (32, 64),
-        "lines": (1, 2),  # of the answer, that a lane holds together
+        "lines": (1, 2),  # of the output, that a lane holds together
     },
     default={"width": 8, "height": 8, "channels": 64, "lines": 1},
     is_sound=_is_sound,

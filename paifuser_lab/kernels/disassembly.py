@@ -1,5 +1,10 @@
-"""The one door to NVIDIA's disassembler: which instructions a piece of machine code has. Needs no
-GPU.
+"""The instructions in a kernel's machine code, by NVIDIA's disassembler, and how often a warp runs
+them.
+
+Nothing is run and no GPU is needed. The multiply-adds in the code tell what one pass through it
+computes, and what a warp has to compute in all tells how many passes its main loop takes: the
+innermost loop with the most multiply-adds. Other loops, which load, count once; so does what an
+outer loop adds.
 """
 
 from __future__ import annotations
@@ -8,20 +13,31 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
+from typing import Literal
 
 from ..errors import KernelError, MissingExtraError, first_line
 
 PACKAGE = "nvidia-cuda-nvdisasm"
+_LINE = re.compile(
+    r"^(\.L\w+):|^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)$", re.MULTILINE
+)
+_TARGET = re.compile(r"`\((\.L\w+)\)")
+_SHAPE = re.compile(r"^([HIQ]MMA)\.168(\d+)")  # 16 × 8 results, each the sum of so many products
+_PLAIN = {"FFMA": 2, "HFMA2": 4, "IDP": 8}  # operations of a lane
+_LANES = 32
+
+Unit = Literal["matrices", "int8 matrices", "four bytes", "plain"]  # what does the products
 _INSTRUCTION = re.compile(
     r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)", re.MULTILINE
 )
 
 
 def instructions_of(cubin: Path) -> Counter[str]:
-    """How often each instruction stands in the machine code: FFMA, LDSM, HMMA …; the padding at the
-    end is left out.
+    """How often each instruction occurs in the machine code: FFMA, LDSM, HMMA …; padding is left
+    out.
     """
     counted = Counter(_INSTRUCTION.findall(listing_of(cubin)))
     counted.pop("NOP", None)
@@ -41,16 +57,86 @@ def listing_of(cubin: Path) -> str:
 def disassembler() -> str:
     """nvdisasm: of its pip package, or on the path."""
     try:
-        found = [
+        installed = [
             Path(str(file.locate()))
             for file in files(PACKAGE) or []
             if file.name in ("nvdisasm", "nvdisasm.exe")
         ]
     except PackageNotFoundError:
-        found = []
-    places = [str(path) for path in found if path.exists()] + [
+        installed = []
+    paths = [str(path) for path in installed if path.exists()] + [
         path for path in [shutil.which("nvdisasm")] if path
     ]
-    if not places:
+    if not paths:
         raise MissingExtraError(PACKAGE, extra="dev", needed_for="Counting a kernel's instructions")
-    return places[0]
+    return paths[0]
+
+
+def instructions_run(listing: str, operations: float) -> float:
+    """The instructions of one warp with so many operations, a multiply-add being two."""
+    names, loops = _parsed(listing)
+    kind = _unit(names)
+    work = [_operations(name) if _KINDS.get(_kind(name)) == kind else 0 for name in names]
+    once = [index for index, name in enumerate(names) if name != "NOP"]
+    start, end = max(
+        _innermost(loops), key=lambda loop: sum(work[loop[0] : loop[1]]), default=(0, 0)
+    )
+    inside = sum(work[start:end])
+    if not inside:
+        return len(once)
+    passes = max(1.0, (operations - (sum(work) - inside)) / inside)
+    return len(once) + (passes - 1) * sum(start <= index < end for index in once)
+
+
+def unit_of(listing: str) -> Unit:
+    """The unit that computes the products: matrix units where there is one such instruction."""
+    return _unit(_parsed(listing)[0])
+
+
+def _parsed(listing: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Every instruction's name, and the range of each loop, found by its jump back."""
+    names: list[str] = []
+    loops: list[tuple[int, int]] = []
+    places: dict[str, int] = {}
+    for label, name, rest in _LINE.findall(listing):
+        if label:
+            places[label] = len(names)
+            continue
+        names.append(name)
+        target = _TARGET.search(rest)
+        if name.startswith("BRA") and target is not None and target[1] in places:
+            loops.append((places[target[1]], len(names)))
+    return names, loops
+
+
+def _innermost(loops: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [
+        one
+        for one in loops
+        if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in loops)
+    ]
+
+
+_KINDS: dict[str, Unit] = {
+    "HMMA": "matrices",
+    "IMMA": "int8 matrices",
+    "QMMA": "int8 matrices",
+    "IDP": "four bytes",
+    "FFMA": "plain",
+    "HFMA2": "plain",
+}
+
+
+def _unit(names: Sequence[str]) -> Unit:
+    kinds = {_kind(name) for name in names}
+    return next((unit for kind, unit in _KINDS.items() if kind in kinds), "plain")
+
+
+def _kind(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _operations(name: str) -> int:
+    """The operations of one instruction of a warp."""
+    shape = _SHAPE.match(name)
+    return 2 * 16 * 8 * int(shape[2]) if shape else _PLAIN.get(_kind(name), 0) * _LANES

@@ -1,4 +1,4 @@
-"""Which CUDA the NVIDIA driver of this machine runs, and which packages are for that."""
+"""The CUDA version that this machine's NVIDIA driver runs, and the packages for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEAST, NEWEST = 12, 13  # CUDA, by its first number
 
 
 class Packages(NamedTuple):
-    """What one CUDA wants installed: CuPy, NVRTC, and the extras that bring them."""
+    """The packages for one CUDA version: CuPy, NVRTC, and the extras that install them."""
 
     package: str
     extra: str
@@ -42,7 +42,7 @@ def cuda_version() -> tuple[int, int] | None:
 
 
 def packages() -> Packages:
-    """What to install for the driver that is found; for the newest CUDA where there is none."""
+    """The packages for this driver; for the newest CUDA where there is none."""
     version = cuda_version()
     return PACKAGES[NEWEST if version is None or version[0] >= NEWEST else LEAST]
 

@@ -1,5 +1,5 @@
-"""What a CUDA kernel is to the rest of the project: an operator of torch, the same in torch, and
-how it is launched.
+"""`Kernel`: the declaration of a CUDA kernel, as operator of torch, as composition in torch, and as
+launch.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from torch import Tensor
 from .launch import Launch
 from .tiles import WHOLE, Tiles
 
-BUDGETED_BY = (
-    "13.5"  # the NVRTC that budgets are drawn for: another may well spend a few instructions more
-)
+BUDGETED_BY = "13.5"  # the NVRTC version of the budgets: another may need a few instructions more
 
 
 class Budget(NamedTuple):
@@ -27,15 +25,14 @@ class Budget(NamedTuple):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One kernel. The functions take what the operator takes, by position.
+    """One kernel. The functions take the operator's arguments, by position.
 
-    `compose` is the oracle of the tests, the answer on a CPU, the fallback on a GPU, and what a
-    backward pass recomputes. `empty` checks that the inputs fit together and makes room for the
-    answer; it is also what a compiler traces. `plan` says how the kernel is launched to fill that
-    room, or raises DeclinedError; where there is more than one tile it takes one as `tile=`, and
-    without it the one that was measured to be best for such inputs, or the default. `problem` says
-    in a line what of the inputs decides which tile is best. Whole numbers have no gradient:
-    `is_differentiable`.
+    `compose` is the tests' reference, the result on a CPU, the fallback on a GPU, and what a
+    backward pass recomputes. `empty` checks that the inputs fit together and allocates the output;
+    it is also what a compiler traces. `plan` returns the launch that fills this output, or raises
+    DeclinedError; where there is more than one tile it takes one as `tile=`, and without it the one
+    measured to be best for such inputs, or the default. `problem` describes in a line what in the
+    inputs decides which tile is best. Integers have no gradient: `is_differentiable`.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""The launch of a kernel: its entry, grid, block, shared memory and arguments, and what is declined."""
+"""The launch of a kernel: its entry, grid, block, shared memory and arguments, and what is
+declined.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,16 @@ Size = tuple[int, int, int]
 
 TYPES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
 MOST_ACROSS = 65_535  # blocks along the second and third axis of a grid
-ALIGNMENT = 16  # bytes, of what is read in whole vectors
+ALIGNMENT = 16  # bytes, of tensors that are read in whole vectors
 
 
 class DeclinedError(KernelError):
-    """A kernel does not take these inputs; torch does the work in its stead."""
+    """A kernel does not take these inputs; torch computes them instead."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One call of one kernel. Tensors travel as addresses; a number as the 32 bits that the kernel
+    """One call of one kernel. Tensors are passed by address, numbers as the 32 bits that the kernel
     declares.
     """
 
@@ -38,23 +40,25 @@ class Launch:
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device of its tensors."""
         return next(one.device for one in self.arguments if isinstance(one, Tensor))
 
 
 def type_of(*tensors: Tensor | None) -> str:
-    """The CUDA name of the type that all tensors have; other types and mixtures are declined."""
-    found = {one.dtype for one in tensors if one is not None}
-    if len(found) > 1:
-        raise DeclinedError(f"it takes one type for all, not {_listed(str(one) for one in found)}")
-    (dtype,) = found
+    """The CUDA name of the dtype that all tensors share; other dtypes and mixtures are declined."""
+    dtypes = {one.dtype for one in tensors if one is not None}
+    if len(dtypes) > 1:
+        raise DeclinedError(
+            f"it takes one dtype for all, not {_listed(str(one) for one in dtypes)}"
+        )
+    (dtype,) = dtypes
     if dtype not in TYPES:
         raise DeclinedError(f"it takes {_listed(str(one) for one in TYPES)}, not {dtype}")
     return TYPES[dtype]
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy where its first number does not lie at a multiple of 16 bytes."""
+    """The tensor, or a copy where its first element is not aligned to 16 bytes."""
     return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
 
 

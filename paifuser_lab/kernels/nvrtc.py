@@ -1,6 +1,4 @@
-"""The one door to NVIDIA's run-time compiler: CUDA C++ in, machine code out. Needs neither a GPU
-nor a driver.
-"""
+"""NVIDIA's run-time compiler: CUDA C++ in, machine code out; neither GPU nor driver is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ LIBRARIES = ("libnvrtc.so", "nvrtc64_")
 
 @dataclass(frozen=True)
 class Compiled:
-    """Machine code, the name that its one entry got, and what the assembler said about it."""
+    """Machine code, the mangled name of its entry, and the assembler's log."""
 
     cubin: bytes
     entry: str
@@ -49,7 +47,7 @@ def nvrtc() -> Nvrtc:
 
 
 def load(library: Path) -> Nvrtc:
-    """The compiler in a library, its other half loaded first: NVRTC 13.0 looks for that on the
+    """The compiler in a library, its other half loaded first: NVRTC 13.0 searches it on the
     system's path alone.
     """
     beside = (
@@ -61,12 +59,14 @@ def load(library: Path) -> Nvrtc:
 
 
 class Nvrtc:
-    """NVRTC's C functions, each of which answers with an error code."""
+    """NVRTC's C functions, each of which outputs with an error code."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         library.nvrtcGetErrorString.restype = ctypes.c_char_p
-        self._compile = library.nvrtcCompileProgram  # looked up now: what lacks it is no NVRTC
+        self._compile = (
+            library.nvrtcCompileProgram
+        )  # looked up now: a library without it is not NVRTC
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         self.version = f"{major.value}.{minor.value}"
@@ -75,9 +75,9 @@ class Nvrtc:
         """What it can compile for: 80, 90, 100 …"""
         count = ctypes.c_int()
         self._check(self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count)))
-        found = (ctypes.c_int * count.value)()
-        self._check(self._library.nvrtcGetSupportedArchs(found))
-        return tuple(found)
+        architectures = (ctypes.c_int * count.value)()
+        self._check(self._library.nvrtcGetSupportedArchs(architectures))
+        return tuple(architectures)
 
     def compile(
         self, source: str, headers: Mapping[str, str], entry: str, flags: Sequence[str]
@@ -103,8 +103,8 @@ class Nvrtc:
             log = self._text(program, "ProgramLog")
             if code:
                 raise KernelError(
-                    f"{entry} does not compile ({self._said(code)}): {_first_error(log)}; see "
-                    "kernels/README.md."
+                    f"{entry} does not compile ({self._error_text(code)}): {_first_error(log)}; "
+                    "see kernels/README.md."
                 )
             lowered = ctypes.c_char_p()
             self._check(
@@ -126,11 +126,13 @@ class Nvrtc:
 
     def _check(self, code: int) -> None:
         if code:
-            raise KernelError(f"NVRTC failed: {self._said(code)}; is the CUDA installation whole?")
+            raise KernelError(
+                f"NVRTC failed: {self._error_text(code)}; is the CUDA installation whole?"
+            )
 
-    def _said(self, code: int) -> str:
-        said: bytes = self._library.nvrtcGetErrorString(code)
-        return said.decode()
+    def _error_text(self, code: int) -> str:
+        text: bytes = self._library.nvrtcGetErrorString(code)
+        return text.decode()
 
 
 def _packages() -> list[str]:
@@ -147,15 +149,15 @@ def _packages() -> list[str]:
 def _places() -> Iterator[str]:
     for package in _packages():
         try:
-            found = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
+            libraries = [file for file in files(package) or [] if file.name.startswith(LIBRARIES)]
         except PackageNotFoundError:
             continue
-        whole = [
+        paths = [
             str(file.locate())
-            for file in found
+            for file in libraries
             if "builtins" not in file.name and ".alt." not in file.name
         ]
-        yield from (path for path in whole if Path(path).exists())
+        yield from (path for path in paths if Path(path).exists())
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
             yield from (str(path) for path in sorted(Path(root).glob("lib*/libnvrtc.so")))

@@ -1,9 +1,9 @@
-"""Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and a
-fallback. Stands on torch.library.
+"""Kernels as operators of torch: `torch.ops.paifuser.<name>`, with fake tensors, gradients and
+fallback.
 
-`Library.define` and `impl` cost a quarter of what `custom_op` does at each call. The backward pass
-recomputes the operator in torch and differentiates that: correct for every input, twice if asked,
-and no faster than it was.
+Built on torch.library: `Library.define` and `impl` cost a quarter of what `custom_op` does at each
+call. The backward pass recomputes the operator in torch and differentiates that: correct for every
+input, twice if asked, and no faster than it was.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _implementation(kernel: Kernel) -> Callable[..., Tensor]:
 
 
 def _room(kernel: Kernel) -> Callable[..., Tensor]:
-    """Room for the answer, once the inputs are found to be on one device and to fit together."""
+    """The output's allocation, after a check that the inputs are on one device and fit together."""
 
     def room(*inputs: Any) -> Tensor:
         if len({one.device for one in inputs if isinstance(one, Tensor)}) > 1:
@@ -74,15 +74,15 @@ def _room(kernel: Kernel) -> Callable[..., Tensor]:
 
 
 def _scattered(kernel: Kernel, inputs: tuple[Any, ...]) -> str:
-    """The sentence on tensors of several devices, whose addresses mean nothing to one kernel."""
+    """The message about tensors on several devices, whose addresses mean nothing to one kernel."""
     arguments = torch._C.parse_schema(f"{kernel.name}{kernel.schema}").arguments
-    places: dict[torch.device, list[str]] = {}
+    by_device: dict[torch.device, list[str]] = {}
     for argument, one in zip(arguments, inputs, strict=False):
         if isinstance(one, Tensor):
-            places.setdefault(one.device, []).append(argument.name)
-    found = ", ".join(f"{_together(names)} on {device}" for device, names in places.items())
+            by_device.setdefault(one.device, []).append(argument.name)
+    devices = ", ".join(f"{_together(names)} on {device}" for device, names in by_device.items())
     return (
-        f"{kernel.name} takes all its tensors on one device, not {found}; move them to one with "
+        f"{kernel.name} takes all its tensors on one device, not {devices}; move them to one with "
         ".to(device)."
     )
 
@@ -93,14 +93,14 @@ def _together(names: list[str]) -> str:
 
 
 def _arithmetic(kernel: Kernel) -> Callable[..., int]:
-    """As much as that of which it is composed, for torch's counter, which would count nothing."""
+    """The operations of the composition, for torch's counter, which would count none."""
 
     def formula(*inputs: Any, out_val: Any = None, **options: Any) -> int:
         with (
             _disable_current_modes(),
             torch.no_grad(),
             counter() as counted,
-        ):  # what else counts or looks on is not to see it
+        ):  # other counters and modes must not see it
             kernel.compose(
                 *pytree.tree_map_only(Tensor, lambda one: one.detach().to("meta"), inputs)
             )
@@ -118,14 +118,14 @@ def _warn_once(name: str, reason: str) -> None:
 
 
 def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The backward pass of what has none: a sentence."""
+    """The backward pass of a kernel without gradient: an error."""
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         pass
 
     def backward(ctx: Any, gradient: Tensor) -> None:
         raise KernelError(
-            f"{kernel.name} computes on whole numbers, which have no gradient; train the layer "
+            f"{kernel.name} computes on integers, which have no gradient; train the layer "
             "before it is quantized."
         )
 
@@ -133,7 +133,7 @@ def _by_refusing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None
 
 
 def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., None]]:
-    """The backward pass, and what is kept for it."""
+    """The backward pass, and the function that saves its inputs."""
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.save_for_backward(*(one for one in inputs if isinstance(one, Tensor)))
@@ -144,10 +144,10 @@ def _by_recomputing(kernel: Kernel) -> tuple[Callable[..., Any], Callable[..., N
         inputs = [next(saved) if other is None else other[0] for other in ctx.others]
         wanted = [index for index, needs in enumerate(ctx.needs_input_grad) if needs]
         differentiate = _gradients_with_graph if torch.is_grad_enabled() else _gradients
-        found = dict(
+        gradients = dict(
             zip(wanted, differentiate(kernel.compose, inputs, wanted, gradient), strict=True)
         )
-        return tuple(found.get(index) for index in range(len(inputs)))
+        return tuple(gradients.get(index) for index in range(len(inputs)))
 
     return backward, keep
 

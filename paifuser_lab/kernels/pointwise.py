@@ -47,8 +47,8 @@ def project(
     """activation(x · weightᵀ + bias + residual): a linear layer and what follows it; `weight` is
     (out, in).
     """
-    made: Tensor = torch.ops.paifuser.pointwise(x, weight, bias, residual, activation)
-    return made
+    output: Tensor = torch.ops.paifuser.pointwise(x, weight, bias, residual, activation)
+    return output
 
 
 def convolve_pointwise(
@@ -60,7 +60,7 @@ def convolve_pointwise(
     activation: str = "none",
 ) -> Tensor:
     """The same for images: `x` is (batch, channels, height, width), best channels last, as the
-    answer is; `weight` (out, in, 1, 1).
+    output is; `weight` (out, in, 1, 1).
     """
     if x.dim() != 4 or weight.dim() != 4 or weight.shape[2:] != (1, 1):
         raise KernelError(
@@ -76,15 +76,15 @@ def convolve_pointwise(
 def compose(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """The same, composed in torch."""
-    made = F.linear(x, weight, bias)
-    return ACTIVATIONS[activation](made if residual is None else made + residual).contiguous()
+    """The same, composed of torch operators."""
+    product = F.linear(x, weight, bias)
+    return ACTIVATIONS[activation](product if residual is None else product + residual).contiguous()
 
 
 def empty(
     x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, activation: str
 ) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise KernelError(
             f"pointwise takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
@@ -98,7 +98,7 @@ def empty(
         )
     if residual is not None and tuple(residual.shape) != shape:
         raise KernelError(
-            f"pointwise adds a residual of {shape}, the shape of its answer, not "
+            f"pointwise adds a residual of {shape}, the shape of its output, not "
             f"{tuple(residual.shape)}."
         )
     known("pointwise", activation)
@@ -164,7 +164,7 @@ def plan(
 
 
 def _shared_bytes(tile: Tile) -> int:
-    """Of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the answer, the
+    """Of `Pointwise::Tile` in the source: the ring of x and weight, the tile of the output, the
     bias in fp32.
     """
     rows, columns = tile["rows"], tile["columns"]

@@ -1,8 +1,8 @@
-"""A linear layer, or a 1×1 convolution, on whole numbers of eight bits, with its bias, residual and
-activation in one pass.
+"""A linear layer, or a 1×1 convolution, on int8, with its bias, residual and activation in one
+pass.
 
-Never in memory: the whole sums, which are four times as many bytes as the answer, and all that
-happens to them until they are rounded. The activation comes last, as in `pointwise`.
+Never in memory: the int32 sums, which are four times as many bytes as the output, and what happens
+to them until they are rounded. The activation comes last, as in `pointwise`.
 
 Floor for 64 images of 56² from 64 to 256 channels with a residual: 12.8 MB in, 51.4 MB of residual,
 51.4 MB out, 26.9 µs on an H200 at 4.3 TB/s, half of what bf16 needs; 6.6 billion operations, 4 µs
@@ -22,20 +22,20 @@ from torch.nn import functional as F
 from ..errors import KernelError
 from .kernel import Budget, Kernel
 from .launch import DeclinedError, Launch, aligned, countable, grid_of
-from .steps import (
+from .quantized import (
     SCHEMA,
     WIDTH,
-    Given,
-    Steps,
-    activated,
+    Int8Inputs,
+    QuantParams,
+    apply_activation,
+    channel_arguments,
     check,
-    columns_of,
-    entry_of,
-    exact_in,
-    given_by,
-    numbers_of,
-    residual_of,
+    exact_dtype,
+    float_residual,
+    int8_entry,
+    operator_arguments,
     rounded,
+    scalar_arguments,
 )
 
 _ROWS = 128  # of a block
@@ -52,86 +52,87 @@ def project_int8(
     *,
     zero: int = 0,
     sums: Tensor | None = None,
-    of_residual: Steps | None = None,
-    into: Steps | torch.dtype = torch.bfloat16,
+    residual_params: QuantParams | None = None,
+    into: QuantParams | torch.dtype = torch.bfloat16,
     activation: str = "none",
 ) -> Tensor:
-    """activation((x - zero) · weightᵀ · scales + bias + residual), as steps or as numbers: `into`
-    says which.
+    """activation((x - zero) · weightᵀ · scales + bias + residual), quantized or float by `into`.
 
-    `x` is (…, in) in uint8 or int8, `weight` (out, in) in int8. `scales` are what a product is
-    worth in each column: the scale of x times those of the weight. `sums` of each row of weight
-    spare adding them up where x has a zero point.
+    `x` is (…, in) in uint8 or int8, `weight` (out, in) in int8. `scales` are the scale of x times
+    those of the weight, one a column. `sums` of each row of weight save computing them where x has
+    a zero point.
     """
     rest: dict[str, Any] = {
         "zero": zero,
         "sums": sums,
-        "of_residual": of_residual,
+        "residual_params": residual_params,
         "into": into,
         "activation": activation,
     }
-    made: Tensor = torch.ops.paifuser.pointwise_int8(
-        *given_by(x, weight, scales, bias, residual, **rest)
+    output: Tensor = torch.ops.paifuser.pointwise_int8(
+        *operator_arguments(x, weight, scales, bias, residual, **rest)
     )
-    return made
+    return output
 
 
-def numbers(given: Given) -> Tensor:
-    """The answer before it is rounded, in the type of the scales; the sums in it are exact."""
-    exact = exact_in(given.weight.shape[1])
-    whole = F.linear(given.x.to(exact) - given.zero, given.weight.to(exact)).to(given.scales.dtype)
-    made = whole * given.scales + residual_of(given)
-    return activated(given, made if given.bias is None else made + given.bias)
+def float_output(inputs: Int8Inputs) -> Tensor:
+    """The output before it is rounded, in the dtype of the scales; its sums are exact."""
+    exact = exact_dtype(inputs.weight.shape[1])
+    sums = F.linear(inputs.x.to(exact) - inputs.zero, inputs.weight.to(exact)).to(
+        inputs.scales.dtype
+    )
+    output = sums * inputs.scales + float_residual(inputs)
+    return apply_activation(inputs, output if inputs.bias is None else output + inputs.bias)
 
 
-def compose(*inputs: Any) -> Tensor:
-    """The same, composed in torch."""
-    given = Given(*inputs)
-    return rounded(given, numbers(given)).contiguous()
+def compose(*arguments: Any) -> Tensor:
+    """The same, composed of torch operators."""
+    inputs = Int8Inputs(*arguments)
+    return rounded(inputs, float_output(inputs)).contiguous()
 
 
-def empty(*inputs: Any) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
-    given = Given(*inputs)
-    x, weight = given.x, given.weight
+def empty(*arguments: Any) -> Tensor:
+    """The output's allocation, after a check that the inputs fit together."""
+    inputs = Int8Inputs(*arguments)
+    x, weight = inputs.x, inputs.weight
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise KernelError(
             f"pointwise_int8 takes (…, in) and a weight of (out, in), not {tuple(x.shape)} and "
             f"{tuple(weight.shape)}."
         )
     shape = (*x.shape[:-1], weight.shape[0])
-    check("pointwise_int8", given, weight.shape[0], shape)
-    return x.new_empty(shape, dtype=given.dtype)
+    check("pointwise_int8", inputs, weight.shape[0], shape)
+    return x.new_empty(shape, dtype=inputs.dtype)
 
 
-def plan(out: Tensor, *inputs: Any) -> Launch:
+def plan(out: Tensor, *arguments: Any) -> Launch:
     """A block for 128 rows of 64 or 128 columns, a warp for 32 rows of half of them."""
-    given = Given(*inputs)
-    columns, depth = given.weight.shape
+    inputs = Int8Inputs(*arguments)
+    columns, depth = inputs.weight.shape
     if columns % WIDTH or depth % WIDTH or not depth:
         raise DeclinedError(f"it takes columns in sixteens, not {depth} in and {columns} out")
-    rows = countable(math.prod(given.x.shape[:-1]))
+    rows = countable(math.prod(inputs.x.shape[:-1]))
     wide = 64 if columns <= 64 else 128
     return Launch(
         kernel="pointwise_int8",
-        entry=entry_of("pointwise_int8", given, wide, is_last=True),
+        entry=int8_entry("pointwise_int8", inputs, wide, is_last=True),
         grid=grid_of(-(-rows // _ROWS) * -(-columns // wide), 1, 1),
         block=(_THREADS, 1, 1),
         shared_bytes=_shared_bytes(wide),
         arguments=(
-            aligned(given.x.contiguous()),
-            aligned(given.weight.contiguous()),
-            *columns_of(given),
-            None if given.residual is None else aligned(given.residual.contiguous()),
+            aligned(inputs.x.contiguous()),
+            aligned(inputs.weight.contiguous()),
+            *channel_arguments(inputs),
+            None if inputs.residual is None else aligned(inputs.residual.contiguous()),
             out,
             *(np.int32(one) for one in (rows, depth, columns)),
-            *numbers_of(given, is_last=True),
+            *scalar_arguments(inputs, is_last=True),
         ),
     )
 
 
 def _shared_bytes(wide: int) -> int:
-    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the answer,
+    """Of `PointwiseInt8::Tile` in the source: the ring of x and weight, the tile of the output,
     three numbers a column.
     """
     return _STAGES * (_ROWS + wide) * _PITCH + _ROWS * (wide + 16) + 12 * wide

@@ -1,6 +1,4 @@
-"""Every kernel there is. A new one is one line here, beside its source, its Python half and its
-test.
-"""
+"""Every kernel; a new one is a line here, beside its CUDA source, Python file and test."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What an entry takes of a multiprocessor, as the assembler says, and the time that its
-instructions alone take.
+"""The registers and spills of an entry, from the assembler's log, and the time of issuing its
+instructions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ ISSUED_PER_CYCLE = 4  # warps of a multiprocessor that issue an instruction in t
 
 
 class Resources(BaseModel):
-    """What one entry takes."""
+    """Registers, spills and stack of one entry."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     registers: int

@@ -1,4 +1,6 @@
-"""Which runner launches kernels on a type of device: CuPy on a GPU, an emulator in tests, none on a CPU."""
+"""Which runner launches kernels on a type of device: CuPy on a GPU, an emulator in tests, none on a
+CPU.
+"""
 
 from __future__ import annotations
 

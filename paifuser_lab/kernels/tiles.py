@@ -1,5 +1,5 @@
-"""How a kernel cuts its work: named whole numbers that its entry takes as template arguments, and
-which of them go together.
+"""How a kernel cuts its work: named integers that its entry takes as template arguments, and which
+combine.
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ class Tiles:
         return ", ".join(str(tile[name]) for name in self.choices)
 
 
-WHOLE = Tiles(choices={}, default={})  # of a kernel that is cut in one way alone
+WHOLE = Tiles(choices={}, default={})  # of a kernel with one way to cut its work

@@ -25,7 +25,7 @@ from .tile_choice import choose_tile, describe_problem, rounded_size
 from .tiles import Tile, Tiles
 
 WINDOWS = (7, 8, 12)
-HEADS = (32, 64)  # numbers in a head
+HEADS = (32, 64)  # elements of a head
 _MASKED = -100.0  # what Swin adds to the score of two tokens that only the shift brought together
 
 
@@ -40,16 +40,16 @@ def attend_windows(
     """Attention within windows of an image.
 
     `qkv` is (batch, height, width, 3, heads, numbers), in image order; `bias` is (heads, (2·window
-    - 1)²), Swin's table turned over; the answer is (batch, height, width, heads · numbers).
+    - 1)²), Swin's table turned over; the output is (batch, height, width, heads · numbers).
     """
-    made: Tensor = torch.ops.paifuser.window_attention(
+    output: Tensor = torch.ops.paifuser.window_attention(
         qkv, bias, window, shift, qkv.shape[-1] ** -0.5 if scale is None else scale
     )
-    return made
+    return output
 
 
 def compose(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """The same, composed in torch."""
+    """The same, composed of torch operators."""
     query, key, value = cut(qkv, window, shift)
     added = bias[:, distances(window, bias.device)].to(qkv.dtype)[None]
     if any(shift):
@@ -76,7 +76,7 @@ def cut(qkv: Tensor, window: int, shift: tuple[int, int]) -> tuple[Tensor, Tenso
 
 
 def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Tensor:
-    """The image that windows were cut from, each of its tokens where it was."""
+    """The image that windows were cut from, each token back in its position."""
     batch, height, width, _, heads, size = qkv.shape
     image = mixed.reshape(
         batch, height // window, width // window, heads, window, window, size
@@ -86,7 +86,7 @@ def join(mixed: Tensor, qkv: Tensor, window: int, shift: tuple[int, int]) -> Ten
 
 
 def empty(qkv: Tensor, bias: Tensor, window: int, shift: tuple[int, int], scale: float) -> Tensor:
-    """Room for the answer, once the inputs are found to fit together."""
+    """The output's allocation, after a check that the inputs fit together."""
     if qkv.dim() != 6 or qkv.shape[3] != 3:
         raise KernelError(
             "window_attention takes qkv as (batch, height, width, 3, heads, numbers), not "
@@ -172,8 +172,8 @@ def _shared_bytes(rows: int, window: int, size: int) -> int:
 
 
 def distances(window: int, device: torch.device) -> Tensor:
-    """Where each pair of tokens finds its bias: by how far down and how far right the one lies of
-    the other.
+    """The index of each pair of tokens into the bias table, by their vertical and horizontal
+    distance.
     """
     index = torch.arange(window**2, device=device)
     down, right = index // window, index % window
@@ -183,9 +183,7 @@ def distances(window: int, device: torch.device) -> Tensor:
 
 
 def mask(height: int, width: int, window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
-    """For each window of an image, what is added to the scores of tokens that come from opposite
-    edges.
-    """
+    """For each window of an image, the mask added to the scores of tokens from opposite edges."""
     pieces = [
         _piece(length, window, by, like.device)
         for length, by in zip((height, width), shift, strict=True)

@@ -1,8 +1,8 @@
-"""Which recipe to take: chosen from what the hardware can do, and from measuring the few that could
-win.
+"""Which recipe to use: from what the hardware can do, and by measuring the few that could win.
 
-plan             a recipe for this hardware plan_precision   a number format for each layer, within
-a budget; `recipe_of` its recipe, `achieved` the proof
+hardware_plan  `plan`: a recipe for this hardware
+precision/     `plan_precision`: a format for each layer within a budget; `recipe_of` its recipe,
+               `achieved` the point measured
 """
 
 from __future__ import annotations

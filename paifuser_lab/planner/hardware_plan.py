@@ -1,4 +1,4 @@
-"""A recipe for this hardware, with a sentence for each choice.
+"""A recipe for this hardware, with a reason for each choice.
 
 The hardware's figures say what could win; the few candidates are then built and timed in turn, and
 the fastest within the error allowed is taken. For a device that is only named (PAIFUSER_HARDWARE)
@@ -25,7 +25,7 @@ from ..recipe import Recipe
 from ..records import Accelerator, Comparison, Hardware, Measurement
 from ..workload import Workload, running, workload_of
 
-WORTH = 1.3  # a number format is tried when the hardware computes this much faster in it
+WORTH = 1.3  # a format is tried when the hardware computes this much faster in it
 LEAST_INT8_ERROR = 0.01  # int8 is not even tried where less is allowed
 EQUAL = 0.97  # what comes within this of the best counts as equal, and the simpler recipe is taken
 
@@ -64,8 +64,7 @@ def plan(
     if best is None:
         return Recipe(workload=work.name, evidence=measured)
     steps = [
-        _because(step, sentence)
-        for step, sentence in _sentences(by_label[best.name], best, measured)
+        _with_reason(step, reason) for step, reason in _reasons(by_label[best.name], best, measured)
     ]
     return Recipe(steps, workload=work.name, evidence=measured)
 
@@ -106,7 +105,7 @@ def _fold(work: Workload) -> list[Choice]:
 def _candidates(
     work: Workload, machine: Hardware, max_error: float, engines: tuple[str, ...]
 ) -> list[list[Choice]]:
-    """What could win here: each engine with each sensible number of threads, in each number format
+    """What could win here: each engine with each sensible number of threads, in each format
     that is worth it.
     """
     formats = [
@@ -239,14 +238,12 @@ def _best(measured: Comparison, recipes: dict[str, Recipe], max_error: float) ->
     return min(equal, key=lambda row: ("eager" not in row.name, len(row.steps), row.latency_ms))
 
 
-def _sentences(
-    recipe: Recipe, best: Measurement, measured: Comparison
-) -> Iterable[tuple[Any, str]]:
+def _reasons(recipe: Recipe, best: Measurement, measured: Comparison) -> Iterable[tuple[Any, str]]:
     for step in recipe.steps:
-        yield step, step.why or _sentence(step.kind, best, measured)
+        yield step, step.why or _reason(step.kind, best, measured)
 
 
-def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
+def _reason(kind: str, best: Measurement, measured: Comparison) -> str:
     base = measured[measured.baseline]
     if kind != "backend":
         count = sum(bool(row.steps) for row in measured.rows)
@@ -268,5 +265,5 @@ def _sentence(kind: str, best: Measurement, measured: Comparison) -> str:
     )
 
 
-def _because(step: Any, sentence: str) -> Any:
-    return step.model_copy(update={"why": sentence})
+def _with_reason(step: Any, reason: str) -> Any:
+    return step.model_copy(update={"why": reason})

@@ -163,7 +163,7 @@ def _index_bytes(read: list[Tensor]) -> int:
 def _bytes(tensor: Tensor) -> int:
     """The bytes that lie under a tensor; dimensions that were expanded lie there once."""
     if isinstance(tensor, Int8Tensor):
-        return _bytes(tensor.steps)
+        return _bytes(tensor.quantized)
     if tensor.layout is not torch.strided or tensor.is_nested:
         return tensor.numel() * tensor.element_size()
     sizes = (

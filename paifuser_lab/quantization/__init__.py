@@ -1,66 +1,66 @@
-"""Layers whose weights, and where they compute in int8 also what they are given, are whole numbers:
-built one at a time, in eager mode.
+"""Layers in lower precision, in eager mode: built one at a time, calibrated, compensated, trained.
 
-tensor.py         values that stay in int8 between layers
-int8.py           convolution and linear on oneDNN's operators
-saturation.py     the same where a processor adds int8 products in 16 bits
-on_gpu.py         the same in this project's CUDA kernels
-fp8.py            linear layers that multiply in floating point of eight bits
-weights_only.py   few bits at rest, plain arithmetic
-int4_linear.py    four bits in torch's packed operator, for few rows
-onnx_int4.py      four bits in an ONNX file
-int4_notes.py     which layers of four bits do which
-calibration.py    the range of what a layer is given
-neighbours.py     which layer hands its answer on in int8
-sums/             sums and concatenations of what is in int8
-building.py       which formats a layer can have, and the layer that has one
-compensation/     what makes up for the error of rounding
-choosing.py       the layers that can, of those that are wanted
-learning/         layers that are rounded while they learn
-remembering.py    the same layers in a fresh model, without data
+float_formats  parts of a model in bf16 or fp16, cast at their boundary; autocast
+calibration    the range of each layer's input
+conversion     float values to uint8 and back, and how many such conversions were done
+factory        which formats a layer can run in, and the layer that runs in one
+layers/        the quantized layers: int8, fp8, int8-weights, int4-weights
+neighbours     which layers pass their output on in int8
+residuals/     sums and concatenations in int8
+compensation/  what reduces the error of rounding
+select         the layers that can be quantized, of those chosen
+quantize       quantized layers put into a model
+qat/           quantization-aware training
+remembered     the same layers in a fresh model, without data
 """
 
 from __future__ import annotations
 
 from .calibration import How, calibrate
 from .compensation import Technique
-from .conversion import counting
+from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
 from .layers.int4_notes import int4_notes
-from .layers.int8 import Int8Layer, Outlet
+from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
 from .layers.saturation import saturates
 from .layers.tensor import Int8Tensor
 from .layers.weights_only import stored_for_onnx
-from .neighbours import outlets
-from .place_layers import Calibration, place, place_weights, reasons_against, seen
-from .remembered import norms_of, place_again, remembered_of
-from .select import nothing_to_round, possible, possible_unseen
+from .neighbours import requantizations
+from .quantize import (
+    Calibration,
+    obstacles_of,
+    quantize_layers,
+    quantize_weights,
+    trace_graph,
+)
+from .remembered import norms_of, remembered_of, restore_layers
+from .select import no_layer_message, supported_formats, supported_without_data
 
 __all__ = [
     "Calibration",
     "How",
     "Int8Layer",
     "Int8Tensor",
-    "Outlet",
     "QuantizedLayer",
+    "Requantization",
     "Technique",
     "calibrate",
-    "counting",
+    "count_conversions",
     "int4_notes",
+    "no_layer_message",
     "norms_of",
-    "nothing_to_round",
     "obstacle",
-    "outlets",
-    "place",
-    "place_again",
-    "place_weights",
-    "possible",
-    "possible_unseen",
+    "obstacles_of",
+    "quantize_layers",
+    "quantize_weights",
     "quantized_layer",
-    "reasons_against",
     "remembered_of",
+    "requantizations",
+    "restore_layers",
     "saturates",
-    "seen",
     "stored_for_onnx",
+    "supported_formats",
+    "supported_without_data",
+    "trace_graph",
 ]

@@ -1,4 +1,4 @@
-"""The range of what each layer is given, found by running the model on data."""
+"""The range of what each layer is values, counts by running the model on data."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TAIL = 1e-5  # of the values, on either side, that percentile gives up
 
 @dataclass
 class _Spread:
-    """What a layer was given: its extremes, and in a second run how often each value came."""
+    """What a layer was values: its extremes, and in a second run how often each value came."""
 
     low: float = float("inf")
     high: float = float("-inf")
     counts: Tensor | None = None
 
-    def widen(self, given: Tensor) -> None:
-        low, high = given.aminmax()
+    def widen(self, values: Tensor) -> None:
+        low, high = values.aminmax()
         self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
 
-    def count(self, given: Tensor) -> None:
-        found = torch.histc(given.float(), BINS, self.low, self.high)
-        self.counts = found if self.counts is None else self.counts + found
+    def count(self, values: Tensor) -> None:
+        counts = torch.histc(values.float(), BINS, self.low, self.high)
+        self.counts = counts if self.counts is None else self.counts + counts
 
     @property
     def centres(self) -> Tensor:
@@ -47,60 +47,60 @@ def calibrate(
     layers: Iterable[str],
     how: How = "min-max",
     *,
-    of: Literal["input", "answer"] = "input",
+    of: Literal["input", "output"] = "input",
 ) -> dict[str, Range]:
-    """The range of each layer's input, or answer, over the runs; a layer that was not reached has
+    """The range of each layer's input, or output, over the runs; a layer that was not reached has
     none.
     """
     runs, names = list(runs), set(layers)
-    show = _show_inputs if of == "input" else _show_answers
+    observe = _observe_inputs if of == "input" else _observe_outputs
     spreads: dict[str, _Spread] = {}
 
-    def widen(layer: str, given: Tensor) -> None:
-        _check(model, layer, given)
-        spreads.setdefault(layer, _Spread()).widen(given)
+    def widen(layer: str, values: Tensor) -> None:
+        _check(model, layer, values)
+        spreads.setdefault(layer, _Spread()).widen(values)
 
-    def count(layer: str, given: Tensor) -> None:
+    def count(layer: str, values: Tensor) -> None:
         if spreads[layer].high > spreads[layer].low:
-            spreads[layer].count(given)
+            spreads[layer].count(values)
 
-    show(model, runs, names, widen)
+    observe(model, runs, names, widen)
     if how == "min-max":
         return {layer: Range(one.low, one.high) for layer, one in spreads.items()}
-    show(model, runs, names, count)
-    choose = _percentile if how == "percentile" else _least_error
+    observe(model, runs, names, count)
+    clip = _percentile if how == "percentile" else _least_error
     return {
-        layer: choose(one) if one.counts is not None else Range(one.low, one.high)
+        layer: clip(one) if one.counts is not None else Range(one.low, one.high)
         for layer, one in spreads.items()
     }
 
 
-Take = Callable[[str, Tensor], None]
+Receive = Callable[[str, Tensor], None]
 
 
-def _show_inputs(
-    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take
+def _observe_inputs(
+    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
 ) -> None:
-    """Hand over what the layers are given, run after run, before they can write into it."""
+    """Hand over what the layers are values, run after run, before they can write into it."""
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
-        given = args[0] if args else next(iter(kwargs.values()), None)
-        if layer in layers and _has_numbers(given):
-            take(layer, given.detach())
+        values = args[0] if args else next(iter(kwargs.values()), None)
+        if layer in layers and _has_numbers(values):
+            receive(layer, values.detach())
 
     for run in runs:
         with watching(model, enter, lambda layer, output: None):
             run()
 
 
-def _show_answers(
-    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], take: Take
+def _observe_outputs(
+    model: nn.Module, runs: list[Callable[[], Any]], layers: set[str], receive: Receive
 ) -> None:
-    """Hand over what the layers answer, run after run, before others can write into it."""
+    """Hand over what the layers output, run after run, before others can write into it."""
 
     def leave(layer: str, output: Any) -> None:
         if layer in layers and _has_numbers(output):
-            take(layer, output.detach())
+            receive(layer, output.detach())
 
     for run in runs:
         with watching(model, lambda layer, args, kwargs: None, leave):
@@ -111,11 +111,11 @@ def _has_numbers(value: Any) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.is_floating_point() and value.numel() > 0
 
 
-def _check(model: nn.Module, layer: str, given: Tensor) -> None:
-    if not bool(torch.isfinite(given).all()):
+def _check(model: nn.Module, layer: str, values: Tensor) -> None:
+    if not bool(torch.isfinite(values).all()):
         raise StepError(
-            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look "
-            "for it there or leave the layer out."
+            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; "
+            "find it there or leave the layer out."
         )
 
 
@@ -129,7 +129,7 @@ def _percentile(one: _Spread) -> Range:
 
 
 def _least_error(one: _Spread) -> Range:
-    """The clipping that loses least in all: what is cut off against the finer steps for the
+    """The clipping that loses least in all: what is cut off against the finer resolution of the
     rest.
     """
     assert one.counts is not None

@@ -1,6 +1,4 @@
-"""Between numbers and the 256 steps that stand for them: the conversions, and how many of them were
-done.
-"""
+"""Conversions between float values and uint8, and how many of them were done."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ with (
     warnings.catch_warnings()
 ):  # torch says once that its quantized tensors will go; the way without them is below
     warnings.simplefilter("ignore")
-    HAS_QUICK_WAY = (
+    HAS_QUANTIZED_TENSORS = (
         hasattr(torch, "quint8")
         and torch.quantize_per_tensor(torch.zeros(1), 1.0, 0, torch.quint8) is not None
     )
@@ -27,8 +25,8 @@ conversions: Counter[str] = Counter()  # "to int8", "back"
 
 
 @contextmanager
-def counting() -> Iterator[Counter[str]]:
-    """Count the conversions of this while."""
+def count_conversions() -> Iterator[Counter[str]]:
+    """Count the conversions inside the `with` block."""
     before = conversions.copy()
     found: Counter[str] = Counter()
     try:
@@ -37,28 +35,28 @@ def counting() -> Iterator[Counter[str]]:
         found.update(conversions - before)
 
 
-def to_steps(values: Tensor, span: Range) -> Tensor:
-    """Numbers as steps, in uint8."""
+def quantize_values(values: Tensor, span: Range) -> Tensor:
+    """Float values quantized to uint8."""
     conversions["to int8"] += 1
     values = values.detach().float()
-    if not HAS_QUICK_WAY or values.device.type != "cpu":
+    if not HAS_QUANTIZED_TENSORS or values.device.type != "cpu":
         return (values / span.scale).round_().add_(span.zero).clamp_(0, 255).to(torch.uint8)
-    made = torch.quantize_per_tensor(values, span.scale, span.zero, torch.quint8)
+    output = torch.quantize_per_tensor(values, span.scale, span.zero, torch.quint8)
     return torch.empty(0, dtype=torch.uint8).set_(
-        made.untyped_storage(), 0, made.shape, made.stride()
+        output.untyped_storage(), 0, output.shape, output.stride()
     )
 
 
-def from_steps(steps: Tensor, span: Range, dtype: torch.dtype) -> Tensor:
-    """The numbers that steps stand for."""
+def dequantize_values(quantized: Tensor, span: Range, dtype: torch.dtype) -> Tensor:
+    """The float values that quantized ones stand for."""
     conversions["back"] += 1
-    return steps.float().sub_(span.zero).mul_(span.scale).to(dtype)
+    return quantized.float().sub_(span.zero).mul_(span.scale).to(dtype)
 
 
-def through_steps(values: Tensor, span: Range) -> Tensor:
-    """Numbers as the steps leave them, by operators that compilers and exporters know."""
-    known, steps = torch.ops.quantized_decomposed, (span.scale, span.zero, 0, 255, torch.uint8)
+def fake_quantize(values: Tensor, span: Range) -> Tensor:
+    """Values quantized and dequantized, by operators that compilers and exporters know."""
+    known, quantized = torch.ops.quantized_decomposed, (span.scale, span.zero, 0, 255, torch.uint8)
     rounded: Tensor = known.dequantize_per_tensor(
-        known.quantize_per_tensor(values.float(), *steps), *steps
+        known.quantize_per_tensor(values.float(), *quantized), *quantized
     )
     return rounded.to(values.dtype)

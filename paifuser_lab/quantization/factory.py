@@ -1,4 +1,4 @@
-"""Which number formats a layer can run in, and the layer that runs in one."""
+"""Which formats a layer can run in, and the layer that runs in one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .layers.weights_only import EmbeddingWeightsOnly, WeightsOnly
 
 
 def obstacle(layer: nn.Module, name: str) -> str | None:
-    """Why a layer cannot run in a number format; None where it can."""
+    """Why a layer cannot run in a format; None where it can."""
     if name in FLOATS or name in AUTOCAST:
         return None
     if isinstance(layer, QuantizedLayer):
         return f"it is in {layer.format} already"
     if channel_of(layer) is None:
-        return f"a {type(layer).__name__} has no weight that could be rounded to few bits"
+        return f"a {type(layer).__name__} has no weight that could be rounded to lower precision"
     weight = layer.weight
     if not isinstance(weight, torch.Tensor) or weight.dtype not in FLOATS.values():
         return f"its weight is {getattr(weight, 'dtype', type(weight).__name__)}"
@@ -68,8 +68,8 @@ def _weights_obstacle(layer: Any) -> str | None:
 def quantized_layer(
     layer: nn.Module, name: str, span: Range | None = None, numbers: Quantized | None = None
 ) -> QuantizedLayer:
-    """The layer in few bits, rounded plainly where no whole numbers are given; int8 needs the range
-    of what the layer is given.
+    """The layer in lower precision, rounded plainly where no integers are given; int8 needs the
+    range of the layer's input.
     """
     if name == "fp8":
         return Fp8Linear(layer)

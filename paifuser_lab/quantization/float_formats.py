@@ -1,5 +1,5 @@
-"""A part of a model in a floating-point format of its own: what comes in and goes out is converted
-at its door.
+"""A part of a model in a floating-point format of its own: inputs and outputs are cast at its
+boundary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ UNMULTIPLIED = (
 )
 
 
-def convert(
+def cast_at_boundary(
     module: nn.Module,
     *,
     inside: str,
@@ -34,7 +34,7 @@ def convert(
     original: str,
     apart: Collection[nn.Module] = (),
 ) -> None:
-    """Put a module into a format; its inputs follow at its door, and its answers go back to the
+    """Put a module into a format; its inputs follow at its boundary, and its outputs go back to the
     format outside.
 
     Under autocast its weights stay in the original format, and each operator has what suits it.
@@ -44,9 +44,9 @@ def convert(
     _move(module, stored, {id(one) for part in apart for one in part.modules()})
     if inside in AUTOCAST or outside in AUTOCAST:
         module.forward = Autocast(module.forward, _device_of(module, inside), AUTOCAST.get(inside))
-    door = Door(stored, FLOATS[original if outside in AUTOCAST else outside])
-    module.register_forward_pre_hook(door.enter, with_kwargs=True)
-    module.register_forward_hook(door.leave)
+    boundary = CastAtBoundary(stored, FLOATS[original if outside in AUTOCAST else outside])
+    module.register_forward_pre_hook(boundary.cast_inputs, with_kwargs=True)
+    module.register_forward_hook(boundary.cast_outputs)
 
 
 def computes_in_16_bits(module: nn.Module) -> bool:
@@ -96,18 +96,18 @@ def _device_of(module: nn.Module, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Door:
+class CastAtBoundary:
     """A module's hooks."""
 
     inside: torch.dtype
     outside: torch.dtype
 
-    def enter(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+    def cast_inputs(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         """What the module is given, in its own format."""
         return _cast((args, kwargs), self.inside)
 
-    def leave(self, module: nn.Module, args: Any, output: Any) -> Any:
-        """What it answers, in the format outside."""
+    def cast_outputs(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """What it outputs, in the format outside."""
         return _cast(output, self.outside)
 
 
@@ -118,7 +118,7 @@ class Autocast:
         self.forward, self.device, self.dtype = forward, device, dtype
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's answer; a file would hold types that the engines here do not take."""
+        """The module's output; a file would hold types that the engines here do not take."""
         if torch.compiler.is_exporting():
             raise StepError(
                 "a part under autocast cannot be exported; choose bf16 or fp16, which convert the "

@@ -1,4 +1,4 @@
-"""Which layers hand their answer on in int8, because the next layer reads it so; read from what the
+"""Which layers hand their output on in int8, because the next layer reads it so; read from what the
 operators did.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ..formats import Range
 from ..model.graph import Graph, Operation
-from .layers.int8 import Outlet
+from .layers.int8 import Requantization
 
 PRODUCTS = ("convolution", "addmm", "mm", "linear")
 MOVES = (
@@ -34,45 +34,45 @@ Clamp = tuple[float, float | None]
 
 @dataclass
 class _Readers:
-    """Who reads what a layer makes, before and after operators that int8 passes through."""
+    """The readers of a layer's output, before and after operators that int8 passes through."""
 
     int8: set[str] = field(default_factory=set)
-    clamps: list[Clamp] = field(default_factory=list)  # what reads the answer itself and clamps it
-    others: int = 0  # what reads the answer itself and does not
+    clamps: list[Clamp] = field(default_factory=list)  # what reads the output itself and clamps it
+    others: int = 0  # what reads the output itself and does not
     is_spoiled: bool = False
 
 
 @dataclass(frozen=True)
-class Joint:
-    """How a layer hands on in int8, and the layers that read it so."""
+class Handover:
+    """How a layer passes on in int8, and the layers that read it so."""
 
-    outlet: Outlet
+    requantization: Requantization
     readers: frozenset[str]
 
 
-def outlets(graph: Graph, spans: dict[str, Range]) -> dict[str, Outlet]:
-    """How int8 layers hand on; in int8 where int8 layers alone read it, and nothing writes over it
+def requantizations(graph: Graph, spans: dict[str, Range]) -> dict[str, Requantization]:
+    """How int8 layers pass on; in int8 where int8 layers alone read it, and nothing writes over it
     or gives it out.
     """
-    return {layer: joint.outlet for layer, joint in joints(graph, spans).items()}
+    return {layer: handover.requantization for layer, handover in handovers(graph, spans).items()}
 
 
-def joints(graph: Graph, spans: dict[str, Range]) -> dict[str, Joint]:
+def handovers(graph: Graph, spans: dict[str, Range]) -> dict[str, Handover]:
     """The same with the layers that read it."""
-    found: dict[str, Joint] = {}
+    found: dict[str, Handover] = {}
     for layer, readers in _readers(graph, spans).items():
         wanted = {spans[name] for name in readers.int8}
         if len(wanted) != 1 or readers.is_spoiled or graph.entries[layer] != 1:
             continue
         is_clamped = len(readers.clamps) == 1 and not readers.others
-        outlet = Outlet(wanted.pop(), readers.clamps[0] if is_clamped else None)
-        found[layer] = Joint(outlet, frozenset(readers.int8))
+        requantization = Requantization(wanted.pop(), readers.clamps[0] if is_clamped else None)
+        found[layer] = Handover(requantization, frozenset(readers.int8))
     return found
 
 
 def _readers(graph: Graph, spans: dict[str, Range]) -> dict[str, _Readers]:
     made_by: dict[int, str] = {}  # tensor → the int8 layer that it comes from
-    raw: set[int] = set()  # those of them that are the layer's answer itself
+    raw: set[int] = set()  # those of them that are the layer's output itself
     indices: dict[int, str] = {}  # where a pooling found its greatest
     readers: dict[str, _Readers] = {}
     for one in graph.operations:

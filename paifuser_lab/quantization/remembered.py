@@ -1,5 +1,5 @@
-"""What a model's quantized layers are beside their weights, as plain data, and the same layers in a
-fresh model without data.
+"""The formats and ranges of a model's quantized layers as plain data, and the layers restored from
+it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ..formats import Range
 from ..model.layers import BATCH_NORMS
 from ..model.replace import replace_layer
 from .factory import obstacle, quantized_layer
-from .layers.int8 import Int8Layer, Outlet
+from .layers.int8 import Int8Layer, Requantization
 from .layers.layer import QuantizedLayer
-from .residuals import round_answers, rounded_answers
+from .residuals import round_outputs, rounded_outputs
 
 
 def norms_of(model: nn.Module) -> set[str]:
@@ -26,12 +26,12 @@ def norms_of(model: nn.Module) -> set[str]:
 
 def remembered_of(model: nn.Module, placed: set[str], norms: set[str]) -> dict[str, Any]:
     """Which of the norms are gone, and what each of the placed layers is."""
-    layers = {layer: _told(model.get_submodule(layer)) for layer in sorted(placed)}
-    answers = {module: _pair(span) for module, span in rounded_answers(model).items()}
+    layers = {layer: _remembered_layer(model.get_submodule(layer)) for layer in sorted(placed)}
+    answers = {module: _pair(span) for module, span in rounded_outputs(model).items()}
     return {"folded": sorted(norms - norms_of(model)), "layers": layers, "answers": answers}
 
 
-def place_again(model: nn.Module, remembered: dict[str, Any]) -> None:
+def restore_layers(model: nn.Module, remembered: dict[str, Any]) -> None:
     """Put the same layers in the places of a model of the same code; their numbers are what its
     weights round to.
     """
@@ -42,41 +42,48 @@ def place_again(model: nn.Module, remembered: dict[str, Any]) -> None:
                 f"there is no batch-norm '{norm}', which was folded in the model that was saved"
             )
         replace_layer(model, norm, nn.Identity())
-    for layer, one in remembered["layers"].items():
-        if layer not in modules or (reason := obstacle(modules[layer], one["format"])):
+    for layer, fields in remembered["layers"].items():
+        if layer not in modules or (reason := obstacle(modules[layer], fields["format"])):
             raise StepError(
-                f"layer '{layer}' cannot be in {one['format']} again: "
+                f"layer '{layer}' cannot be in {fields['format']} again: "
                 f"{reason if layer in modules else 'there is none'}"
             )
-        replace_layer(model, layer, _made(modules[layer], one))
-    round_answers(model, {module: Range(*pair) for module, pair in remembered["answers"].items()})
+        replace_layer(model, layer, _restored_layer(modules[layer], fields))
+    round_outputs(model, {module: Range(*pair) for module, pair in remembered["answers"].items()})
 
 
-def _told(layer: nn.Module) -> dict[str, Any]:
+def _remembered_layer(layer: nn.Module) -> dict[str, Any]:
     assert isinstance(layer, QuantizedLayer)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "format": layer.format,
         "bias": None if layer.bias is None else len(layer.bias),
     }
     if isinstance(layer, Int8Layer):
-        told |= {
+        fields |= {
             "range": _pair(layer.span),
-            "onward": _pair(layer.outlet.span),
-            "clamp": list(layer.outlet.clamp or ()),
+            "onward": _pair(layer.requantization.span),
+            "clamp": list(layer.requantization.clamp or ()),
         }
-        told |= {"is_shared": layer.outlet.is_shared, "is_given_rounded": layer.is_given_rounded}
-    return told
+        fields |= {
+            "is_shared": layer.requantization.is_shared,
+            "is_given_rounded": layer.is_input_rounded,
+        }
+    return fields
 
 
-def _made(layer: nn.Module, told: dict[str, Any]) -> QuantizedLayer:
-    made = quantized_layer(layer, told["format"], _span(told.get("range")))
-    if isinstance(made, Int8Layer):
-        made.outlet = Outlet(_span(told["onward"]), tuple(told["clamp"]) or None, told["is_shared"])
-        made.is_given_rounded = told["is_given_rounded"]
-    made.bias = (
-        None if told["bias"] is None else torch.zeros(told["bias"], device=made.scales.device)
+def _restored_layer(layer: nn.Module, fields: dict[str, Any]) -> QuantizedLayer:
+    restored = quantized_layer(layer, fields["format"], _span(fields.get("range")))
+    if isinstance(restored, Int8Layer):
+        restored.requantization = Requantization(
+            _span(fields["onward"]), tuple(fields["clamp"]) or None, fields["is_shared"]
+        )
+        restored.is_input_rounded = fields["is_given_rounded"]
+    restored.bias = (
+        None
+        if fields["bias"] is None
+        else torch.zeros(fields["bias"], device=restored.scales.device)
     )
-    return made
+    return restored
 
 
 def _pair(span: Range | None) -> list[float] | None:

@@ -1,4 +1,4 @@
-"""The layers that run in whole numbers, of those that a person chose."""
+"""The layers that can be quantized, of those chosen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..model.layers import channel_of
 from ..model.watch import describe
 from ..workload import Workload
 from .layers.layer import QuantizedLayer
-from .place_layers import reasons_against, seen
+from .quantize import obstacles_of, trace_graph
 
 
-def nothing_to_round(model: nn.Module, kind: str) -> str:
-    """Why no layer of a model can be chosen for whole numbers."""
+def no_layer_message(model: nn.Module, kind: str) -> str:
+    """The message on why no layer of a model can be quantized."""
     rounded = {
         name: layer for name, layer in model.named_modules() if isinstance(layer, QuantizedLayer)
     }
@@ -33,7 +33,7 @@ def nothing_to_round(model: nn.Module, kind: str) -> str:
     return "it has no layer with weights that could be rounded; leave the step out."
 
 
-def possible(
+def supported_formats(
     work: Workload, model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
     """The wanted formats without the layers that cannot have theirs, and which with weights those
@@ -41,10 +41,12 @@ def possible(
 
     One that is wanted by its own name is an error, as it is where none can.
     """
-    return _sorted_out(model, reasons_against(model, seen(work, model), wanted), wanted, by_name)
+    return _sorted_out(
+        model, obstacles_of(model, trace_graph(work, model), wanted), wanted, by_name
+    )
 
 
-def possible_unseen(
+def supported_without_data(
     model: nn.Module, wanted: Mapping[str, str], by_name: Collection[str]
 ) -> tuple[dict[str, str], list[str]]:
     """The same for a model of which no inputs are known; formats that need ranges of inputs are
@@ -53,11 +55,11 @@ def possible_unseen(
     for layer, name in wanted.items():
         if name == "int8":
             raise StepError(
-                f"{describe(model, layer)} in int8 needs the range of what it is given, which is "
+                f"{describe(model, layer)} in int8 needs the range of its input, which is "
                 "found on data; "
                 "give data, or take int8-weights"
             )
-    return _sorted_out(model, reasons_against(model, None, wanted), wanted, by_name)
+    return _sorted_out(model, obstacles_of(model, None, wanted), wanted, by_name)
 
 
 def _sorted_out(

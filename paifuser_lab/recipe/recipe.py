@@ -6,21 +6,27 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
-from pydantic import ValidationError
-
-from .._files import is_encodable, read_text, write_text
+from .._files import read_text, write_text
 from ..errors import RecipeError
 from ..records import Comparison, Limit
-from ..steps import Step, step_class
-from .yaml_text import LIMIT_CHARACTERS, Lines, at_line, dump, parse
+from ..steps import Step
+from .checks import (
+    VERSION,
+    check_frame,
+    check_order,
+    checked_name,
+    limit_at,
+    limit_of,
+    line_of,
+    order_of,
+    step_of,
+)
+from .yaml_text import LIMIT_CHARACTERS, at_line, dump, parse
 
-VERSION = 1
 MOST_QUOTED = 80
-KEYS = ("version", "workload", "limit", "steps")
 
 
 class Recipe:
@@ -50,15 +56,15 @@ class Recipe:
                 "work.name."
             )
         self.steps: tuple[Step, ...] = tuple(
-            _step_of(step, f"step {index}") for index, step in enumerate(steps, 1)
+            step_of(step, f"step {index}") for index, step in enumerate(steps, 1)
         )
-        self.workload = _checked_name(workload)
+        self.workload = checked_name(workload)
         self.limit = (
-            limit if isinstance(limit, Limit) else _limit_of(limit or {})
+            limit if isinstance(limit, Limit) else limit_of(limit or {})
         )  # past it a variant is marked refused
         # what was measured when the recipe was chosen; it is not written into the file
         self.evidence = evidence
-        _check_order(self.steps)
+        check_order(self.steps)
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -71,16 +77,16 @@ class Recipe:
     def from_text(cls, text: str) -> Recipe:
         """Read a recipe from YAML text; what is wrong is told with its line."""
         data, lines = parse(text)
-        _check_frame(data, lines, text)
+        check_frame(data, lines, text)
         steps = []
         for index, item in enumerate(data["steps"] or []):
             try:
-                steps.append(_step_of(item, f"step {index + 1}"))
+                steps.append(step_of(item, f"step {index + 1}"))
             except RecipeError as error:
                 raise RecipeError(
-                    at_line(text, _line_of(error, lines, index), str(error))
+                    at_line(text, line_of(error, lines, index), str(error))
                 ) from error
-        limit = _limit_at(data["limit"], lines, text) if "limit" in data else None
+        limit = limit_at(data["limit"], lines, text) if "limit" in data else None
         try:
             return cls(steps, workload=data.get("workload"), limit=limit)
         except RecipeError as error:
@@ -169,7 +175,7 @@ class Recipe:
         """The recipe with a step where it belongs: joined to the one of its kind where the two are
         one, before whatever is last.
         """
-        new = _step_of(step, "the step")
+        new = step_of(step, "the step")
         steps = list(self.steps)
         alike = [index for index, old in enumerate(steps) if old.kind == new.kind]
         for index in (
@@ -178,7 +184,7 @@ class Recipe:
             if (joined := steps[index].joined(new)) is not None:
                 steps[index] = joined
                 return self.of(steps)
-        place = len(steps) - sum(_order(one) > _order(new) for one in steps)
+        place = len(steps) - sum(order_of(one) > order_of(new) for one in steps)
         return self.of((*steps[:place], new, *steps[place:]))
 
     @overload
@@ -220,153 +226,3 @@ def checked_recipe(given: object) -> Recipe:
 
 def _texts(recipe: Recipe) -> list[str]:
     return [f"{step.kind}: {json.dumps(step.options, sort_keys=True)}" for step in recipe.steps]
-
-
-class _StepProblem(RecipeError):
-    """A problem with a step, and the key it is about."""
-
-    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-def _step_of(item: Any, where: str) -> Step:
-    if isinstance(item, Step):
-        return item
-    if isinstance(item, str):
-        item = {item: {}}
-    if not isinstance(item, dict) or len(item) != 1:
-        raise RecipeError(
-            f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}"
-        )
-    kind, options = next(iter(item.items()))
-    options = {} if options is None else options
-    if not isinstance(options, dict):
-        raise _StepProblem(
-            f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
-        )
-    found = step_class(str(kind))
-    try:
-        return found.model_validate(options)
-    except ValidationError as error:
-        raise _problem(error, found) from error
-
-
-def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
-    first = error.errors()[0]
-    key = tuple(part for part in first["loc"] if isinstance(part, str | int))
-    name = ".".join(map(str, key))
-    if first["type"] == "extra_forbidden":
-        allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
-        return _StepProblem(
-            f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key)
-        )
-    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return _StepProblem(
-        f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}",
-        (step.kind, *key),
-    )
-
-
-def _line_of(error: RecipeError, lines: Lines, index: int) -> int:
-    key = error.key if isinstance(error, _StepProblem) else ()
-    while ("steps", index, *key) not in lines:
-        key = key[:-1]
-    return lines[("steps", index, *key)]
-
-
-def _check_frame(data: Any, lines: Lines, text: str) -> None:
-    if not isinstance(data, dict):
-        raise RecipeError(
-            "A recipe is a mapping with the keys version, workload and steps; this is none."
-        )
-    for key in data:
-        if key not in KEYS:
-            raise RecipeError(
-                at_line(
-                    text,
-                    lines[(key,)],
-                    f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}",
-                )
-            )
-    if data.get("version") is not VERSION:  # neither 1.0 nor true
-        line = lines.get(("version",), 1)
-        raise RecipeError(
-            at_line(
-                text,
-                line,
-                f"version {data.get('version')!r} is unknown; this program reads version {VERSION}",
-            )
-        )
-    if not isinstance(data.get("workload"), str | None):
-        raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
-    if "steps" not in data or not isinstance(data["steps"], list | None):
-        raise RecipeError(
-            at_line(
-                text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"
-            )
-        )
-
-
-def _checked_name(workload: str | None) -> str | None:
-    if workload is not None and not isinstance(workload, str):
-        raise RecipeError(
-            f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'."
-        )
-    if workload is not None and not is_encodable(workload):
-        raise RecipeError(
-            f"The workload's name {workload!r} cannot be written into a file; take out half a "
-            "character."
-        )
-    return workload
-
-
-class _LimitProblem(RecipeError):
-    """A problem with the limit, and the key it is about."""
-
-    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-def _limit_of(given: Any) -> Limit:
-    try:
-        return Limit.model_validate(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
-        name = ".".join(("limit", *map(str, key)))
-        allowed = " and ".join(Limit.model_fields)
-        raise _LimitProblem(
-            f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key
-        ) from error
-
-
-def _limit_at(given: Any, lines: Lines, text: str) -> Limit:
-    try:
-        return _limit_of(given)
-    except _LimitProblem as problem:
-        line = lines.get(("limit", *problem.key), lines[("limit",)])
-        raise RecipeError(at_line(text, line, str(problem))) from problem
-
-
-def _check_order(steps: tuple[Step, ...]) -> None:
-    for step in steps[:-1]:
-        if step.is_last:
-            raise RecipeError(
-                f"'{step.kind}' stands before other steps; nothing can be changed after it, so put "
-                "it last."
-            )
-    for step, after in pairwise(steps):
-        if _order(step) > _order(after):
-            raise RecipeError(
-                f"'{step.kind}' stands before '{after.kind}', which changes layers; put "
-                f"'{after.kind}' before it."
-            )
-
-
-def _order(step: Step) -> int:
-    """Steps that change layers in any order, then those that take them as they are, then what is
-    last.
-    """
-    return 2 if step.is_last else 1 if step.is_late else 0

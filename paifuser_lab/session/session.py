@@ -105,9 +105,7 @@ class Session(Working):
         importance, coupling or allocation.
         """
         if name not in QUERIES:
-            raise PaifuserError(
-                f"A session has no query '{name}'; it has {', '.join(QUERIES)}."
-            )
+            raise PaifuserError(f"A session has no query '{name}'; it has {', '.join(QUERIES)}.")
         seconds = QUERIES[name].seconds if seconds is None else seconds
         if not seconds > 0:
             raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")

@@ -1,5 +1,21 @@
-"""The registry of steps: a name in a recipe, and where its class is. Other packages add theirs by
-the entry point `paifuser_lab.steps`.
+"""The steps of a recipe, one file a kind: what a step does, its options, and how it is applied
+again.
+
+step           what every step is: options, `apply`, `rebuild`, and how two of a kind join
+training_step  what the steps that train share
+fold           batch-norm folded into the layers before it
+layout         images in channels-last order
+prune          channels removed, those that matter least
+shorten        whole blocks removed
+attention      attention to some of the keys, or a Swin's windows in one pass
+distill        training to reproduce the original's outputs
+qat            quantization-aware training
+precision      formats of the model and of its layers: bf16, fp8, int8, int4-weights
+fuse           layers run as one with the operators that follow them
+backend        the engine that runs the model
+
+`BUILT_IN` is their registry: a name in a recipe, and where its class is. Other packages add theirs
+by the entry point `paifuser_lab.steps`.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from torch import nn
 
 from ..attention import (
     Attending,
-    Keeping,
+    Sparsity,
+    evaluate_layers,
+    evaluate_sparse,
     exact,
     find_attention,
     is_fused,
     is_windowed,
-    judge_layers,
-    judge_sparse,
     lists_from_data,
     make_fused,
     make_sparse,
@@ -69,7 +69,7 @@ class Attention(Step):
             )
         if self.keep is not None and self.keep > 1 and (self.keep < 2 or self.keep % 1):
             raise ValueError(
-                "keep is a share up to 1, or a whole number of blocks of 64 keys from 2 on"
+                "keep is a share up to 1, or an integer of blocks of 64 keys from 2 on"
             )
         return self
 
@@ -80,7 +80,7 @@ class Attention(Step):
 
     @property
     def label(self) -> str:
-        of = f" to {self._keeping.label}" if self.keep is not None else ""
+        of = f" to {self._sparsity.label}" if self.keep is not None else ""
         return f"attention{of} ({self.by})" if of else "attention in windows"
 
     def joined(self, newer: Self) -> Self | None:
@@ -90,8 +90,8 @@ class Attention(Step):
         return newer if self.by == newer.by or self.layers == newer.layers else None
 
     @property
-    def _keeping(self) -> Keeping:
-        return Keeping(self.by, 1.0 if self.keep is None else self.keep)
+    def _sparsity(self) -> Sparsity:
+        return Sparsity(self.by, 1.0 if self.keep is None else self.keep)
 
     def apply(self, draft: Draft) -> None:
         """Find what attends, choose, judge each layer beside what it was, and change those that
@@ -128,7 +128,7 @@ class Attention(Step):
                 if lists is None
                 else torch.tensor(lists, dtype=torch.int32, device=draft.work.device)
             )
-            make_sparse(draft.module, layer, self._keeping, fixed)
+            make_sparse(draft.module, layer, self._sparsity, fixed)
 
     def _chosen(
         self, model: nn.Module, seen: Attending, windows: list[str]
@@ -167,53 +167,56 @@ class Attention(Step):
         ]
 
     def _fuse(self, draft: Draft, layers: list[str]) -> list[str]:
-        """Let Swin's blocks attend in one pass: those that are faster so, and answer the same."""
+        """Let Swin's blocks attend in one pass: those that are faster so, and output the same."""
         changed = copy.deepcopy(draft.module)
         layers = [layer for layer in layers if not is_fused(draft.module.get_submodule(layer))]
         for layer in layers:
             make_fused(changed, layer)
-        judged = judge_layers(draft.module, changed, layers, draft.work.inputs, draft.should_stop)
+        evaluated = evaluate_layers(
+            draft.module, changed, layers, draft.work.inputs, draft.should_stop
+        )
         done = []
-        for layer, found in judged.items():
-            if not found.error <= exact(draft.module):
+        for layer, result in evaluated.items():
+            if not result.error <= exact(draft.module):
                 draft.notes.append(
-                    f"'{layer}' stays: in one pass its answer is {found.error:.1e} away"
+                    f"'{layer}' stays: in one pass its output is {result.error:.1e} away"
                 )
-            elif found.is_faster or self.even_if_slower:
+            elif result.is_faster or self.even_if_slower:
                 make_fused(draft.module, layer)
                 done.append(layer)
                 draft.notes.append(
-                    f"'{layer}' attends in one pass, {found.error:.1g} away; {found.told} in this "
+                    f"'{layer}' attends in one pass, {result.error:.1g} away; "
+                    f"{result.label} in this "
                     "block"
                 )
             else:
                 draft.notes.append(
-                    f"'{layer}' stays: in one pass it is not faster; {found.told} in this block"
+                    f"'{layer}' stays: in one pass it is not faster; {result.label} in this block"
                 )
         return done
 
     def _thin_out(self, draft: Draft, seen: Attending, layers: list[str]) -> dict[str, Any]:
         """Let layers attend to a part of the keys: those that are clearly faster so."""
-        keeping = self._keeping
-        fixed = lists_from_data(draft.module, draft.work, layers, keeping)
-        judged = judge_sparse(
-            {layer: seen.calls[layer] for layer in layers}, keeping, fixed, draft.should_stop
+        sparsity = self._sparsity
+        fixed = lists_from_data(draft.module, draft.work, layers, sparsity)
+        evaluated = evaluate_sparse(
+            {layer: seen.calls[layer] for layer in layers}, sparsity, fixed, draft.should_stop
         )
         packing = [name for name, module in draft.module.named_modules() if packs_texts(module)]
         done: dict[str, Any] = {}
-        for layer, found in judged.items():
-            if found.is_clearly_faster or self.even_if_slower:
+        for layer, result in evaluated.items():
+            if result.is_clearly_faster or self.even_if_slower:
                 lists = fixed[layer]
-                make_sparse(draft.module, layer, keeping, lists)
+                make_sparse(draft.module, layer, sparsity, lists)
                 done[layer] = None if lists is None else lists.tolist()
                 draft.notes.append(
-                    f"'{layer}' attends to {keeping.label}, {found.error:.2g} away; {found.told} "
-                    "in its attention"
+                    f"'{layer}' attends to {sparsity.label}, {result.error:.2g} away; "
+                    f"{result.label} in its attention"
                 )
             else:
                 draft.notes.append(
-                    f"'{layer}' attends to all keys: {keeping.label} are not clearly faster; "
-                    f"{found.told} in its attention"
+                    f"'{layer}' attends to all keys: {sparsity.label} are not clearly faster; "
+                    f"{result.label} in its attention"
                 )
         padded = [layer for layer in done if any(call.is_padded for call in seen.calls[layer])]
         draft.notes += [
@@ -225,12 +228,10 @@ class Attention(Step):
 
 
 def _unpacked(encoder: str) -> str:
-    """What changes where torch's encoder took the padding out of its texts, and put 0 in its
-    place.
-    """
+    """What changes where torch's encoder took the padding out of its texts, and put 0 instead."""
     name = f"'{encoder}'" if encoder else "torch's encoder"
     return (
-        f"{name} answered 0 at the padding, and answers something else there now; leave the "
+        f"{name} answered 0 at the padding, and outputs something else there now; leave the "
         "padding out of what is read"
     )
 
@@ -252,8 +253,8 @@ def _fitting(model: nn.Module, able: list[str], seen: Attending, pattern: str) -
     picked = matching(
         [name for name, _ in model.named_modules() if name], pattern, what="attention"
     )
-    if found := _within(able, picked):
-        return found
+    if result := _within(able, picked):
+        return result
     if refused := _within(list(seen.reasons), picked):
         raise StepError(
             f"'{refused[0]}' cannot attend to a part of its keys: {seen.reasons[refused[0]]}."

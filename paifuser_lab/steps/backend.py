@@ -20,8 +20,8 @@ OPTION_OF = {"freeze": "inductor", "spin": "onnxruntime", "bf16": "openvino"}
 
 
 class Backend(Step):
-    """Let an engine answer in the model's stead; it is called as before, keyword arguments and dict
-    answers included.
+    """Let an engine output in the model's stead; it is called as before, keyword arguments and dict
+    outputs included.
     """
 
     kind: ClassVar[str] = "backend"
@@ -39,7 +39,7 @@ class Backend(Step):
     freeze: bool = Field(default=False, description="inductor: compile the weights in as constants")
     spin: bool = Field(
         default=False,
-        description="onnxruntime: threads wait busily; faster on an idle machine, not on a busy one",
+        description="onnxruntime: threads wait busily, which is faster on an idle machine",
     )
 
     bf16: bool = Field(
@@ -80,7 +80,7 @@ class Backend(Step):
         return f"{self.name}{chosen}{threads}"
 
     def joined(self, newer: Self) -> Self | None:
-        """Only one engine can answer: the newer."""
+        """Only one engine can output: the newer."""
         return newer
 
     def apply(self, draft: Draft) -> None:
@@ -98,6 +98,6 @@ class Backend(Step):
             )
         draft.engine = engine
         draft.notes.append(
-            f"answers every call from now on, with {counted(draft.threads, 'thread')}"
+            f"outputs every call from now on, with {counted(draft.threads, 'thread')}"
         )
         draft.notes += engine.notes

@@ -1,4 +1,4 @@
-"""Let a changed model learn from the original: its answers, softened by a temperature, and what its
+"""Let a changed model learn from the original: its outputs, softened by a temperature, and what its
 layers do.
 """
 
@@ -38,9 +38,9 @@ Layers = list[str] | Literal["auto"]
 
 
 class Distill(TrainingStep):
-    """Train a pruned, folded or otherwise changed model to answer as the original does.
+    """Train a pruned, folded or otherwise changed model to output as the original does.
 
-    The original runs in eval mode; its answers to train data in a list are kept in memory while
+    The original runs in eval mode; its outputs to train data in a list are kept in memory while
     they are small, others are taken anew each epoch.
     """
 
@@ -52,24 +52,24 @@ class Distill(TrainingStep):
         default=0.5,
         ge=0,
         le=1,
-        description="weight of the workload's own loss; the original's answers have the rest",
+        description="weight of the workload's own loss; the original's outputs have the rest",
     )
     answers: Answers = Field(
-        default="auto", description="whether answers are scores of classes, or values"
+        default="auto", description="whether outputs are scores of classes, or values"
     )
     features: Layers = Field(
         default=[],
-        description="patterns of layers that answer as the original's do; auto: the end of each stage",
+        description="patterns of layers trained to match the original's; auto: each stage's end",
     )
     feature_weight: float = Field(default=1.0, gt=0)
     attention: Layers = Field(
         default=[],
-        description="patterns of layers whose answers are large where the original's are",
+        description="patterns of layers whose outputs are large where the original's are",
     )
     attention_weight: float = Field(default=1.0, gt=0)
     blend: bool = Field(
         default=False,
-        description="learn from examples blended with each other, which the original is asked about anew",
+        description="train on examples blended with each other, on which the original runs anew",
     )
 
     def apply(self, draft: Draft) -> None:
@@ -82,9 +82,9 @@ class Distill(TrainingStep):
         teacher = Teacher(draft.work.model, list(dict.fromkeys([*features, *attention])))
         first = teacher.teach(batches.first())
         with running(draft.module), answers_of(draft.module, teacher.layers) as own:
-            answer = first.inputs.clone()(draft.module)
+            output = first.inputs.clone()(draft.module)
         _check(draft.module, own, first.target.layers, features, attention)
-        kinds = kinds_of(answer, first.target.target, self.answers)
+        kinds = kinds_of(output, first.target.target, self.answers)
         projections = Projections(
             draft.module, {layer: own[layer] for layer in features}, first.target.layers, self.seed
         )
@@ -92,12 +92,12 @@ class Distill(TrainingStep):
         objective = _Objective(self, kinds, projections, features, attention, loss, teacher)
         if self.blend and not any(map(is_blendable, first.inputs.tensors)):
             raise StepError(
-                "its inputs are whole numbers or single examples, which cannot be blended; leave "
+                "its inputs are integers or single examples, which cannot be blended; leave "
                 "`blend` out."
             )
         lessons = batches if self.blend else batches.mapped(teacher.teach)
         self.train(draft, objective, lessons, extra=projections if len(projections) else None)
-        draft.notes += _told(objective, teacher)
+        draft.notes += _notes(objective, teacher)
 
     def _layers(self, draft: Draft, asked: Layers) -> list[str]:
         """The layers that are compared; both models have them under one name."""
@@ -116,7 +116,7 @@ class Distill(TrainingStep):
         if found := [name for name in stages(draft.work.model, draft.work.inputs) if name in own]:
             return found
         raise StepError(
-            "auto finds no stage, as no layer answers with channels at several places; name "
+            "auto finds no stage, as no layer outputs with channels at several places; name "
             "layers, or leave it out."
         )
 
@@ -134,7 +134,7 @@ class _Objective:
     teacher: Teacher
 
     def __call__(self, model: nn.Module, inputs: Inputs, target: Any) -> Tensor:
-        """The distance of the answer to a batch; `target` is a lesson, or the labels where examples
+        """The distance of the output to a batch; `target` is a lesson, or the labels where examples
         are blended.
         """
         if not self.step.blend:
@@ -152,10 +152,10 @@ class _Objective:
         self, model: nn.Module, inputs: Inputs, lesson: Lesson, loss: Loss | None
     ) -> Tensor:
         with answers_of(model, [*self.features, *self.attention]) as own:
-            answer = inputs(model)
-        total = distance(answer, lesson.answers, self.kinds, self.step.temperature)
+            output = inputs(model)
+        total = distance(output, lesson.answers, self.kinds, self.step.temperature)
         if loss is not None:
-            total = self.step.hard * loss(answer, lesson.target) + (1 - self.step.hard) * total
+            total = self.step.hard * loss(output, lesson.target) + (1 - self.step.hard) * total
         if self.features:
             total = total + self.step.feature_weight * feature_distance(
                 self.projections, own, lesson.layers, self.features
@@ -174,25 +174,25 @@ def _check(
     features: Sequence[str],
     attention: Sequence[str],
 ) -> None:
-    """Every layer that is compared answers in both models, with as many places."""
+    """Every layer that is compared outputs in both models, with as many places."""
     for layer in (*features, *attention):
         if layer not in own or layer not in taught:
             raise StepError(
-                f"{describe(model, layer)} answers with no floating-point tensor; leave it out."
+                f"{describe(model, layer)} outputs with no floating-point tensor; leave it out."
             )
         differing(model, layer, own[layer], taught[layer])
     for layer in attention:
         if own[layer].ndim < 3:
             raise StepError(
-                f"{describe(model, layer)} answers with channels alone, at no places; leave it out "
+                f"{describe(model, layer)} outputs with channels alone, at no places; leave it out "
                 "of attention."
             )
 
 
-def _told(objective: _Objective, teacher: Teacher) -> list[str]:
+def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
     """What was compared, and with what."""
     kinds = {
-        path.lstrip(".") or "its answers": dimension for path, dimension in objective.kinds.items()
+        path.lstrip(".") or "its outputs": dimension for path, dimension in objective.kinds.items()
     }
     matched = [
         f"{path} as {'values' if dimension is None else 'classes'}"
@@ -211,5 +211,5 @@ def _told(objective: _Objective, teacher: Teacher) -> list[str]:
             + (", as there are no labels or no loss" if objective.step.hard else "")
         )
     if teacher.kept and not objective.step.blend:
-        notes.append(f"the original's answers to {teacher.kept} of the batches were kept in memory")
+        notes.append(f"the original's outputs to {teacher.kept} of the batches were kept in memory")
     return notes

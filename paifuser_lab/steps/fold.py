@@ -1,4 +1,4 @@
-"""Fold batch-norm into the convolution or linear layer before it: the same answer with one operator
+"""Fold batch-norm into the convolution or linear layer before it: the same output with one operator
 fewer.
 """
 

@@ -20,7 +20,7 @@ class Fuse(Step):
     """Run every layer as one with what follows it where that is quicker here; a place is named by
     its layer.
 
-    Each place is tried on what it is given in the example run, timed both ways and compared with
+    Each place is tried on its input in the example run, timed both ways and compared with
     the layers apart. Places switched off stay apart; those switched on run as one even where that
     is slower. Training, compiling and exporting see the layers apart.
 

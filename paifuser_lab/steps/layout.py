@@ -27,7 +27,7 @@ class Layout(Step):
         return newer
 
     def apply(self, draft: Draft) -> None:
-        """Convert the weights once, and the inputs at the door of each call."""
+        """Convert the weights once, and the inputs at each call."""
         draft.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         draft.module.register_forward_pre_hook(_images_channels_last, with_kwargs=True)
         images = sum(tensor.ndim == 4 for tensor in draft.work.inputs.tensors)

@@ -1,4 +1,4 @@
-"""Choose the number format of a model, or of some of its layers."""
+"""Choose the format of a model, or of some of its layers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..quantization import (
     QuantizedLayer,
     Technique,
     int4_notes,
+    no_layer_message,
     norms_of,
-    nothing_to_round,
-    place,
-    place_again,
-    place_weights,
-    possible,
-    possible_unseen,
+    quantize_layers,
+    quantize_weights,
     remembered_of,
+    restore_layers,
+    supported_formats,
+    supported_without_data,
 )
-from ..quantization.float_formats import convert
+from ..quantization.float_formats import cast_at_boundary
 from .step import Draft, Step, matching, parts
 
 Name = Literal[
@@ -37,11 +37,11 @@ CONVERTED = (*FLOATS, *AUTOCAST)
 
 
 class Precision(Step):
-    """Run the model in one number format, and the layers that match a pattern in another; later
+    """Run the model in one format, and the layers that match a pattern in another; later
     patterns win.
 
-    The model's inputs and answers keep the type they had: they are converted at its door. In int8 a
-    layer rounds what it is given too, to ranges found on data; values stay int8 between such
+    The model's inputs and outputs keep the type they had: they are cast at its boundary. In int8 a
+    layer rounds its input too, to ranges found on data; values stay int8 between such
     layers. `int8-weights` and `int4-weights` round weights alone. On a CPU a linear layer
     multiplies few rows by the stored integers, which is fast and in bf16; every other call makes
     the weights anew. In fp8 linear layers multiply floating-point numbers of eight bits. Under
@@ -51,9 +51,7 @@ class Precision(Step):
 
     kind: ClassVar[str] = "precision"
     default: Name | None = None
-    layers: dict[str, Name] = Field(
-        default={}, description="pattern of dotted paths → number format"
-    )
+    layers: dict[str, Name] = Field(default={}, description="pattern of dotted paths → format")
     calibration: How = Field(
         default="min-max",
         description="how int8 finds the range of a layer's input: min-max, percentile or mse",
@@ -65,11 +63,11 @@ class Precision(Step):
     )
     sums: Literal["numbers", "int8"] = Field(
         default="numbers",
-        description="how sums and concatenations between int8 layers are computed; int8 is for exporting",
+        description="how sums and concatenations of int8 layers are computed; int8 is for export",
     )
     compensate: list[Technique] = Field(
         default=[],
-        description="what makes up for the error of rounding: any of equalise, smooth, rounding and bias",
+        description="compensation of rounding errors: any of equalise, smooth, rounding and bias",
     )
 
     @model_validator(mode="after")
@@ -97,19 +95,19 @@ class Precision(Step):
         return self.model_copy(update=changed | {"layers": {**kept, **newer.layers}, "why": None})
 
     def apply(self, draft: Draft) -> None:
-        """Put layers of whole numbers in place, then convert the rest, with a conversion at the
-        door of every region that changes.
+        """Put quantized layers in place, then cast the rest, with a conversion at the
+        boundary of every region that changes.
         """
         chosen = self._chosen(draft.module)
         if not chosen and self.default not in CONVERTED:
-            raise StepError(nothing_to_round(draft.module, self.kind))
+            raise StepError(no_layer_message(draft.module, self.kind))
         whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
         if whole:
-            layers, notes = possible(draft.work, draft.module, whole, self.layers)
+            layers, notes = supported_formats(draft.work, draft.module, whole, self.layers)
             draft.notes += notes
             calibration = Calibration(self.calibration, self.batches)
             norms = norms_of(draft.module)
-            draft.notes += place(
+            draft.notes += quantize_layers(
                 draft.work,
                 draft.module,
                 layers,
@@ -120,7 +118,7 @@ class Precision(Step):
             draft.notes += int4_notes(draft.work, draft.module, layers)
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         elif self.compensate:
-            draft.notes.append("no layer is in whole numbers, so there is nothing to make up for")
+            draft.notes.append("no layer is in integers, so there is nothing to compensate")
         self._convert_floats(
             draft, {layer: name for layer, name in chosen.items() if layer not in whole}
         )
@@ -132,21 +130,21 @@ class Precision(Step):
         chosen = self._chosen(draft.module)
         whole = {layer: name for layer, name in chosen.items() if name not in CONVERTED}
         if not whole and self.default not in CONVERTED:
-            raise StepError(nothing_to_round(draft.module, self.kind))
+            raise StepError(no_layer_message(draft.module, self.kind))
         if whole:
-            layers, notes = possible_unseen(draft.module, whole, self.layers)
+            layers, notes = supported_without_data(draft.module, whole, self.layers)
             norms = norms_of(draft.module)
-            draft.notes += [*notes, *place_weights(draft.module, layers)]
+            draft.notes += [*notes, *quantize_weights(draft.module, layers)]
             draft.remembered = remembered_of(draft.module, set(layers), norms)
         self._convert_floats(
             draft, {layer: name for layer, name in chosen.items() if layer not in whole}
         )
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same layers of whole numbers in place, and convert the rest."""
+        """Put the same quantized layers in place, and cast the rest."""
         chosen = self._chosen(draft.module)
         if remembered:
-            place_again(draft.module, remembered)
+            restore_layers(draft.module, remembered)
         self._convert_floats(
             draft, {layer: name for layer, name in chosen.items() if name in CONVERTED}
         )
@@ -173,7 +171,7 @@ class Precision(Step):
         regions = list(_regions(draft.module, "", chosen, surrounding))
         parts_apart = {layer: draft.module.get_submodule(layer) for layer, _ in regions}
         if surrounding != original:
-            convert(
+            cast_at_boundary(
                 draft.module,
                 inside=surrounding,
                 outside=original,
@@ -181,7 +179,9 @@ class Precision(Step):
                 apart=parts_apart.values(),
             )
         for layer, inside in regions:
-            convert(parts_apart[layer], inside=inside, outside=surrounding, original=original)
+            cast_at_boundary(
+                parts_apart[layer], inside=inside, outside=surrounding, original=original
+            )
         if surrounding == self.default or chosen:
             whole = (
                 f"the whole model in {surrounding}"

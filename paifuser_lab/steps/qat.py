@@ -1,5 +1,5 @@
-"""Quantization-aware training: layers learn while they are rounded, and end as the layers of whole
-numbers that `precision` makes.
+"""Quantization-aware training: layers learn while they are rounded, and end as the quantized layers
+that `precision` makes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..quantization import (
     Calibration,
     How,
     int4_notes,
+    no_layer_message,
     norms_of,
-    nothing_to_round,
-    place_again,
-    possible,
     remembered_of,
+    restore_layers,
+    supported_formats,
 )
-from ..quantization.place_layers import told
-from ..quantization.qat import Learners, prepare
+from ..quantization.qat import QatModel, prepare
+from ..quantization.quantize import int8_notes
 from ..records import counted
 from ..training.distillation import Answers, Kinds, Lesson, Teacher, distance, kinds_of
 from ..workload import Inputs, Loss, running
@@ -36,10 +36,10 @@ Name = Literal["fp32", "int8", "int8-weights", "int4-weights"]
 
 
 class Qat(TrainingStep):
-    """Train a model with its layers rounded, so that it answers as the original does when they are
-    whole numbers.
+    """Train a model with its layers rounded, so that it outputs as the original does when they are
+    integers.
 
-    While it trains, a layer answers with what the int8 layer that it becomes computes, to the bit;
+    While it trains, a layer outputs with what the int8 layer that it becomes computes, to the bit;
     gradients go straight through the roundings. It ends with the same layers, and so the same
     exported file, as `precision`: only with weights and ranges that were learned. Layers in fp32
     are trained along.
@@ -53,7 +53,7 @@ class Qat(TrainingStep):
         default="int8", description="what layers are in where `layers` says no other and they can"
     )
     layers: dict[str, Name] = Field(
-        default={}, description="pattern of dotted paths → number format; later patterns win"
+        default={}, description="pattern of dotted paths → format; later patterns win"
     )
     calibration: How = Field(
         default="min-max", description="how the ranges are found that int8 begins with"
@@ -68,7 +68,7 @@ class Qat(TrainingStep):
         default=0.0,
         ge=0,
         le=1,
-        description="share of the steps in which batch-norms normalise by the batch and gather statistics",
+        description="share of the steps in which batch-norms use and gather batch statistics",
     )
     temperature: float = Field(
         default=4.0, gt=0, description="the higher, the more the unlikely classes count"
@@ -77,10 +77,10 @@ class Qat(TrainingStep):
         default=0.0,
         ge=0,
         le=1,
-        description="weight of the workload's own loss; the original's answers have the rest",
+        description="weight of the workload's own loss; the original's outputs have the rest",
     )
     answers: Answers = Field(
-        default="auto", description="whether answers are scores of classes, or values"
+        default="auto", description="whether outputs are scores of classes, or values"
     )
 
     @property
@@ -107,30 +107,32 @@ class Qat(TrainingStep):
                 "one, or leave hard out."
             )
         batches, norms = self.batches(draft), norms_of(draft.module)
-        layers, notes = possible(draft.work, draft.module, self._chosen(draft.module), self.layers)
+        layers, notes = supported_formats(
+            draft.work, draft.module, self._chosen(draft.module), self.layers
+        )
         calibration = Calibration(self.calibration, self.calibration_batches)
-        learners = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
+        trained = prepare(draft.work, draft.module, layers, calibration, learns=self.learn_steps)
         teacher = Teacher(draft.work.model)
         objective = self._objective(
             draft, teacher.teach(batches.first()).target, batches.first().inputs
         )
-        draft.notes += [*notes, *_told(learners, layers)]
+        draft.notes += [*notes, *_notes(trained, layers)]
         self.train(
             draft,
             objective,
             batches.mapped(teacher.teach),
-            before_step=lambda done: self._freeze(learners, done),
+            before_step=lambda done: self._freeze(trained, done),
         )
-        learners.convert()
+        trained.convert()
         draft.notes += int4_notes(draft.work, draft.module, layers)
         draft.remembered = remembered_of(draft.module, set(layers), norms)
         if int8 := [layer for layer, name in layers.items() if name == "int8"]:
             data = calibration_batches(draft.work, calibration.batches)
-            draft.notes += told(draft.work, draft.module, len(int8), calibration, data)
+            draft.notes += int8_notes(draft.work, draft.module, len(int8), calibration, data)
 
     def rebuild(self, draft: Draft, remembered: dict[str, Any]) -> None:
-        """Put the same layers of whole numbers in place."""
-        place_again(draft.module, remembered)
+        """Put the same quantized layers in place."""
+        restore_layers(draft.module, remembered)
 
     def _chosen(self, model: nn.Module) -> dict[str, str]:
         """The format of each layer with a weight; those that are to stay in fp32 are left out."""
@@ -141,7 +143,7 @@ class Qat(TrainingStep):
             if next(model.get_submodule(name).parameters(recurse=False), None) is not None
         ]
         if not owners:
-            raise StepError(nothing_to_round(model, self.kind))
+            raise StepError(no_layer_message(model, self.kind))
         chosen: dict[str, str] = dict.fromkeys(owners, self.default)
         for pattern, precision in self.layers.items():
             chosen |= dict.fromkeys(
@@ -150,28 +152,27 @@ class Qat(TrainingStep):
         whole = {layer: name for layer, name in chosen.items() if name != "fp32"}
         if not whole:
             raise StepError(
-                "no layer is to be in whole numbers; choose int8, int8-weights or int4-weights for "
-                "some."
+                "no layer is to be in integers; choose int8, int8-weights or int4-weights for some."
             )
         return whole
 
     def _objective(self, draft: Draft, lesson: Lesson, inputs: Inputs) -> _Objective:
         with running(draft.module):
-            answer = inputs.clone()(draft.module)
+            output = inputs.clone()(draft.module)
         loss = draft.work.loss if self.hard and lesson.target is not None else None
         return _Objective(
-            kinds_of(answer, lesson.target, self.answers), self.temperature, self.hard, loss
+            kinds_of(output, lesson.target, self.answers), self.temperature, self.hard, loss
         )
 
-    def _freeze(self, learners: Learners, done: float) -> None:
+    def _freeze(self, trained: QatModel, done: float) -> None:
         if done >= self.freeze_norms_after:
-            for norm in learners.norms:
+            for norm in trained.norms:
                 norm.eval()
 
 
 @dataclass(frozen=True)
 class _Objective:
-    """What is made small: how far the answer is from the original's, and the workload's own loss
+    """What is made small: how far the output is from the original's, and the workload's own loss
     with its weight.
     """
 
@@ -181,28 +182,28 @@ class _Objective:
     loss: Loss | None
 
     def __call__(self, model: nn.Module, inputs: Inputs, lesson: Lesson) -> Tensor:
-        answer = inputs(model)
+        output = inputs(model)
         if self.loss is not None and self.hard == 1:
-            return self.loss(answer, lesson.target)
-        soft = distance(answer, lesson.answers, self.kinds, self.temperature)
+            return self.loss(output, lesson.target)
+        soft = distance(output, lesson.answers, self.kinds, self.temperature)
         return (
             soft
             if self.loss is None
-            else self.hard * self.loss(answer, lesson.target) + (1 - self.hard) * soft
+            else self.hard * self.loss(output, lesson.target) + (1 - self.hard) * soft
         )
 
 
-def _told(learners: Learners, layers: Mapping[str, str]) -> list[str]:
+def _notes(trained: QatModel, layers: Mapping[str, str]) -> list[str]:
     """Which layers learn to be what."""
     notes: list[str] = []
     for name, count in Counter(layers.values()).items():
         steps = "with their ranges and scales" if name == "int8" else "with their scales"
         notes.append(
-            f"{counted(count, 'layer')} learned to be {name}"
-            + (f", {steps}" if learners.learns else "")
+            f"{counted(count, 'layer')} trained in {name}"
+            + (f", {steps}" if trained.learns else "")
         )
     return (
-        [*notes, f"{counted(learners.folded, 'batch-norm layer')} folded into them"]
-        if learners.folded
+        [*notes, f"{counted(trained.folded, 'batch-norm layer')} folded into them"]
+        if trained.folded
         else notes
     )

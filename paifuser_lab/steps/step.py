@@ -20,7 +20,7 @@ from ..workload import Workload
 class Draft:
     """The copy that a recipe is being applied to.
 
-    `module` holds the weights and always runs eagerly; `engine`, where a step set one, answers
+    `module` holds the weights and always runs eagerly; `engine`, where a step set one, outputs
     calls in its stead.
     """
 
@@ -43,7 +43,7 @@ class Draft:
 
     @property
     def model(self) -> nn.Module:
-        """What answers calls."""
+        """What outputs calls."""
         return self.module if self.engine is None else self.engine
 
 
@@ -67,12 +67,12 @@ class Step(BaseModel):
         False  # it does not change the module itself, which then need not be copied for it
     )
     why: str | None = Field(
-        default=None, description="a sentence for people; it does not change what the step does"
+        default=None, description="a remark for people; it does not change what the step does"
     )
 
     @property
     def options(self) -> dict[str, Any]:
-        """What was chosen, without defaults and without the sentence."""
+        """What was chosen, without defaults and without the remark."""
         return self.model_dump(exclude_defaults=True, exclude={"why"}, mode="json")
 
     @property
@@ -82,7 +82,7 @@ class Step(BaseModel):
 
     @property
     def allowed_error(self) -> float | None:
-        """What the step may change of the answer; None where it is not meant to be exact."""
+        """What the step may change of the output; None where it is not meant to be exact."""
         return self.tolerance
 
     def joined(self, newer: Self) -> Self | None:
@@ -101,9 +101,9 @@ class Step(BaseModel):
         """Give the draft the structure that `apply` once gave it, from what it remembered; the
         weights are loaded afterwards.
 
-        It neither measures, trains, nor looks at data or the values of weights, which are not yet
+        It neither measures, trains, nor reads data or the values of weights, which are not yet
         those that were saved. A step that only changes values does nothing here; one that decides
-        by what it is given puts its decisions, as plain data, into `draft.remembered` when it is
+        by its input puts its decisions, as plain data, into `draft.remembered` when it is
         applied. A step that does not say is applied.
         """
         self.apply(draft)

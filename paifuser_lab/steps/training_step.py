@@ -1,6 +1,4 @@
-"""What every step that trains has: the options of training, a place to go on from, and what is told
-of it.
-"""
+"""What every step that trains has: options of training, a checkpoint, notes on the run."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class TrainingStep(Training, Step):
         """Train the draft, on from where an earlier run of the same training ended, and note how it
         went.
 
-        What the training depends on besides the workload, the draft and the options is said in
+        What the training depends on besides the workload, the draft and the options is stated in
         `known_by`.
         """
         before = draft.work.evaluate(draft.module)
@@ -82,7 +80,7 @@ class TrainingStep(Training, Step):
             should_stop=draft.should_stop,
             before_step=before_step,
         )
-        draft.notes += _told(trained)
+        draft.notes += _training_notes(trained)
         if before is not None:
             draft.notes.append(
                 f"{draft.work.metric_name} {before:.4f} → {draft.work.evaluate(draft.module):.4f}"
@@ -106,7 +104,7 @@ def check_trainable(model: nn.Module, kind: str) -> None:
     """Say so where the weights are rounded already."""
     for name, layer in model.named_modules():
         if isinstance(layer, QuantizedLayer):
-            instead = "let one qat say all of it" if kind == "qat" else "or use qat in its place"
+            instead = "let one qat say all of it" if kind == "qat" else "or use qat instead"
             raise StepError(
                 f"layer '{name}' ({layer.format}) is rounded and has no gradients; put '{kind}' "
                 f"before precision, {instead}."
@@ -119,8 +117,8 @@ def check_trainable(model: nn.Module, kind: str) -> None:
             )
 
 
-def _told(trained: Trained) -> list[str]:
-    """How it went, in sentences."""
+def _training_notes(trained: Trained) -> list[str]:
+    """Notes on how it went."""
     steps = counted(len(trained.losses), "step")
     went = (
         f"loss {trained.first_loss:.4g} → {trained.last_loss:.4g} in "

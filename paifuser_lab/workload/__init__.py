@@ -1,13 +1,18 @@
 """What everything works on: a model, inputs and, where known, data, loss and metric.
 
-`workload` holds them, `load` makes one by name, `data` is the one door to batches, `seeding` sets
-and restores the random state.
+workload    the class, its inputs, and what counts as one
+checks      what a workload cannot be, each an error
+eval_mode   a model run for a result, flags and buffers put back
+load        a workload by name, from the zoo or a function
+trust       which functions named in a file are called without being trusted
+data        batches, sampling, and the batch that is wrong, by index
+seeding     the random state, set and restored
 """
 
 from __future__ import annotations
 
+from .eval_mode import QUIET, running
 from .workload import (
-    QUIET,
     Derived,
     Inputs,
     Loss,
@@ -15,7 +20,6 @@ from .workload import (
     Workload,
     changed_buffers,
     outside_inference,
-    running,
     workload_of,
 )
 

@@ -10,23 +10,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import RLock
 from types import GeneratorType
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
-from torch.fx import GraphModule
-from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
-from .._files import is_encodable
 from ..arguments import device_of
 from ..errors import ForwardError, MeasureError, PaifuserError, WorkloadError, first_line
 from ..model.copying import copied
-from ..model.watch import describe, failing_layer, first_nan, has_nan
+from ..model.watch import describe, first_nan, has_nan
 from ..records import Origin
 from ..records.workload_name import WorkloadName
+from .checks import (
+    check_inputs,
+    check_materialised,
+    check_names,
+    check_plain,
+    check_runs_live,
+    checked_name,
+    forward_error,
+)
+from .eval_mode import is_equal, running
 
 Loss = Callable[[Any, Any], Tensor]
 Options = dict[str, dict[str, Any]]  # a step's name, and what was chosen for it
@@ -106,7 +112,7 @@ class Workload:
                 f"A workload needs a torch.nn.Module; {type(model).__name__} is none."
             )
         self.model = model
-        self.name: str = WorkloadName(_checked_name(name or type(model).__name__))
+        self.name: str = WorkloadName(checked_name(name or type(model).__name__))
         self.inputs = Inputs.of(inputs)
         self.loss, self.train, self.test, self.metric = loss, train, test, metric
         self.origin: Origin | None = None  # how `load` made it, where it did
@@ -116,10 +122,10 @@ class Workload:
         self.variants: OrderedDict[str, Any] = (
             OrderedDict()
         )  # what was made of it, kept by `apply`, gone when it goes
-        _check_names(self)
-        _check_runs_live(self)
-        _check_materialised(self)
-        _check_inputs(self)
+        check_names(self)
+        check_runs_live(self)
+        check_materialised(self)
+        check_inputs(self)
 
     def __repr__(self) -> str:
         shapes = ", ".join("×".join(map(str, tensor.shape)) for tensor in self.inputs.tensors)
@@ -148,8 +154,8 @@ class Workload:
             try:
                 output = inputs(self.model)
             except Exception as error:
-                raise _forward_error(self, error) from error
-            _check_plain(self.name, output)
+                raise forward_error(self, error) from error
+            check_plain(self.name, output)
             if has_nan(output):
                 layer = first_nan(self.model, lambda: self.inputs.clone()(self.model))
                 raise ForwardError(
@@ -169,7 +175,7 @@ class Workload:
         module = judged if isinstance(judged, nn.Module) else self.model
 
         def predict(batch: Any) -> Any:
-            with _told(
+            with _user_code(
                 f"{self.name} fails on its test data",
                 "see that each batch has what the model takes",
             ):
@@ -177,7 +183,7 @@ class Workload:
             return pytree.tree_map_only(Tensor, lambda tensor: tensor.cpu(), answer)
 
         what = f"metric '{self.metric_name}' of {self.name} fails"
-        with running(module), _told(what, "mend it: it is called as metric(predict, test)"):
+        with running(module), _user_code(what, "mend it: it is called as metric(predict, test)"):
             return float(self.metric(predict, self.test))
 
     def to(self, device: str | torch.device) -> Self:
@@ -203,8 +209,8 @@ class Workload:
 
 
 @contextmanager
-def _told(what: str, remedy: str) -> Iterator[None]:
-    """Whatever the user's code raises is told with what it was called for."""
+def _user_code(what: str, remedy: str) -> Iterator[None]:
+    """Whatever the user's code raises names what it was called for."""
     try:
         yield
     except PaifuserError:
@@ -248,58 +254,6 @@ def workload_of(subject: Workload | Derived) -> Workload:
 outside_inference = torch.inference_mode(False)
 
 
-# One thread runs models at a time: a workbench does so in the background while a cell may do the
-# same, perhaps with the same model. Its flags and buffers, torch's profiler and its modes,
-# exporting and compiling are the whole process's, and two timings would disturb each other.
-QUIET = RLock()
-
-
-@contextmanager
-def running(model: nn.Module) -> Iterator[None]:
-    """In eval mode and without gradients, while no other thread runs one; flags and buffers are put
-    back whatever happens.
-    """
-    with QUIET:
-        yield from _running(model)
-
-
-def _running(model: nn.Module) -> Iterator[None]:
-    before = [(module, module.training, dict(module._buffers)) for module in model.modules()]
-    values = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, flag, buffers in before:
-            module.training = flag
-            _put_buffers_back(module, buffers)
-        with torch.no_grad():
-            for buffer, value in values:
-                if buffer.shape == value.shape and not _is_equal(buffer, value):
-                    buffer.copy_(value)
-
-
-def _put_buffers_back(module: nn.Module, buffers: dict[str, Tensor | None]) -> None:
-    """A forward may have put a new tensor, or a new name, in a buffer's place; compiled script
-    cannot have new names.
-    """
-    if isinstance(module, torch.jit.ScriptModule):
-        for name, buffer in buffers.items():
-            setattr(module, name, buffer)
-        return
-    module._buffers.clear()
-    module._buffers.update(buffers)
-
-
-def _is_equal(one: Tensor, other: Tensor) -> bool:
-    return (
-        torch.equal(one, other)
-        if one.layout is torch.strided
-        else torch.equal(one.to_dense(), other.to_dense())
-    )
-
-
 def changed_buffers(work: Workload) -> tuple[str, ...]:
     """The buffers that the model's forward writes to, by name."""
     before = {name: buffer.detach().clone() for name, buffer in work.model.named_buffers()}
@@ -310,97 +264,5 @@ def changed_buffers(work: Workload) -> tuple[str, ...]:
         return tuple(
             name
             for name, value in before.items()
-            if name not in after or not _is_equal(after[name], value)
+            if name not in after or not is_equal(after[name], value)
         )
-
-
-def _checked_name(name: str) -> str:
-    """A name that can be saved and shown."""
-    if not isinstance(name, str):
-        raise WorkloadError(f"{name!r} cannot name a workload; a name is text, such as 'resnet18'.")
-    if not is_encodable(name):
-        raise WorkloadError(
-            f"The name {name!r} cannot be written into a file: it holds half a character; choose "
-            "another."
-        )
-    return name
-
-
-def _check_names(work: Workload) -> None:
-    named = (
-        *work.model.named_modules(),
-        *work.model.named_parameters(),
-        *work.model.named_buffers(),
-    )
-    for name, _ in named:
-        if not is_encodable(name):
-            raise WorkloadError(
-                f"{work.name}: the name {name!r} cannot be written into a file; name that layer "
-                "otherwise."
-            )
-
-
-def _check_runs_live(work: Workload) -> None:
-    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode,
-    and its layers are gone.
-    """
-    if any(
-        isinstance(module, GraphModule) and "eval" in vars(module)
-        for module in work.model.modules()
-    ):
-        raise WorkloadError(
-            f"{work.name} was made by torch.export, which fixes its mode and leaves no layers; "
-            "give the model that was exported."
-        )
-
-
-def _check_materialised(work: Workload) -> None:
-    for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
-        if is_lazy(tensor):
-            raise WorkloadError(
-                f"{work.name}: '{name}' of a lazy layer has no shape yet; call the model once "
-                "first."
-            )
-        if tensor.is_meta:
-            raise WorkloadError(
-                f"{work.name}: '{name}' is on the meta device and has no values; load the weights "
-                "first."
-            )
-
-
-def _check_inputs(work: Workload) -> None:
-    for tensor in work.inputs.tensors:
-        if tensor.is_meta:
-            raise WorkloadError(
-                f"{work.name}: an input is on the meta device and has no values; give real tensors."
-            )
-        if tensor.ndim and tensor.shape[0] == 0:
-            raise WorkloadError(
-                f"{work.name}: an input has shape {tuple(tensor.shape)}, a batch of zero; give at "
-                "least one example."
-            )
-        if tensor.device != work.device:
-            raise WorkloadError(
-                f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of "
-                "them."
-            )
-
-
-def _check_plain(name: str, output: Any) -> None:
-    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
-        raise WorkloadError(
-            f"{name} answers with a nested tensor, whose values cannot be compared; let its "
-            "forward return a padded one "
-            f"(torch.nested.to_padded_tensor)."
-        )
-
-
-def _forward_error(work: Workload, error: Exception) -> ForwardError:
-    layer, shapes = failing_layer(work.model, lambda: work.inputs.clone()(work.model))
-    received = f", which received {', '.join(shapes)}" if shapes else ""
-    reason = first_line(error).rstrip(".")
-    return ForwardError(
-        f"{work.name} fails on its example inputs at {describe(work.model, layer)}{received}: "
-        f"{reason}.",
-        layer=layer,
-    )

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import paifuser_lab as lab
-from paifuser_lab.attention import Keeping, evaluate, find_attention
+from paifuser_lab.attention import Sparsity, evaluate, find_attention
 from paifuser_lab.attention import cost as costing
 from paifuser_lab.errors import FileError, MeasureError, RecipeError, StepError, StoppedError
 from paifuser_lab.measure import Samples
@@ -169,8 +169,8 @@ def test_a_layer_that_attends_to_several_lengths_keeps_no_list_and_the_others_do
 def test_a_layer_is_judged_by_all_of_its_calls(times):
     work = of(Twice())
     calls = find_attention(work.model, work.inputs).able["1"]
-    found = evaluate.judge_sparse({"1": calls}, Keeping("topk", 2), {"1": None})["1"]
-    errors = [evaluate.error_of(call, Keeping("topk", 2), None) for call in calls]
+    found = evaluate.evaluate_sparse({"1": calls}, Sparsity("topk", 2), {"1": None})["1"]
+    errors = [evaluate.error_of(call, Sparsity("topk", 2), None) for call in calls]
     assert errors[0] == 0 < errors[1] == found.error  # two blocks are all of the first call
     assert (found.before_ms, found.after_ms) == (4.0, 2.0)
 
@@ -185,7 +185,7 @@ def test_zeros_that_torch_put_at_the_padding_are_told_where_they_go(times):
     )
     variant = with_attention(padded, keep=2)
     assert variant.notes[-1].startswith(
-        "torch's encoder answered 0 at the padding, and answers something else there now"
+        "torch's encoder answered 0 at the padding, and outputs something else there now"
     )
     assert not any("padding" in note for note in with_attention(whole, keep=2).notes)
 
@@ -206,7 +206,7 @@ MISTAKES = {
     "keep is between": (
         {"keep": 1.5},
         RecipeError,
-        "a share up to 1, or a whole number of blocks of 64 keys from 2 on",
+        "a share up to 1, or an integer of blocks of 64 keys from 2 on",
     ),
     "block without keep": (
         {"kind": "block"},
@@ -290,7 +290,7 @@ def test_what_attends_to_less_already_is_held_against_attention_to_all(work):
     assert cost.errors == lab.attention_cost(work, keeps=(1.0, 0.25), seconds=0.1).errors
     assert cost.errors[0] == 0 < cost.errors[1]
     assert (
-        variant.module.get_submodule("blocks.0.attention").keeping.keep == 0.25
+        variant.module.get_submodule("blocks.0.attention").sparsity.keep == 0.25
     )  # and stays as it is
 
 

@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from paifuser_lab.attention import Keeping, attention, make_dense
-from paifuser_lab.kernels.block_sparse_attention import BLOCK, blocks_of, compose
+from paifuser_lab.attention import Sparsity, attention, make_dense
+from paifuser_lab.kernels.block_gather import BLOCK, blocks_of, compose
 from paifuser_lab.measure import output_error
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.workload import Inputs
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", MODELS)
 def test_all_blocks_are_the_attention_it_was(name, kind, monkeypatch):
     """Not by taking the short way: every block is listed, and the lists are attended to."""
-    monkeypatch.setattr(attention, "is_all", lambda key, keeping: False)
+    monkeypatch.setattr(attention, "is_all", lambda key, sparsity: False)
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Keeping(kind, 1.0))
+    made = sparse(model, inputs, Sparsity(kind, 1.0))
     with torch.no_grad():
         wanted, found = (seen_tokens(kwargs, inputs.clone()(one)) for one in (model, made))
     assert output_error(wanted, found)[0] < 1e-5
@@ -48,7 +48,7 @@ def test_all_blocks_are_the_attention_it_was(name, kind, monkeypatch):
 def test_less_than_all_is_something_else_and_all_again_is_what_it_was(name):
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Keeping("topk", 0.25))
+    made = sparse(model, inputs, Sparsity("topk", 0.25))
     with torch.no_grad():
         wanted, found = (seen_tokens(kwargs, inputs.clone()(one)) for one in (model, made))
         assert 1e-4 < output_error(wanted, found)[0] < 1
@@ -146,12 +146,14 @@ def test_attention_to_a_part_is_torchs_under_a_mask_of_its_blocks(seed, shape, k
     shown = {"none": None, "causal": causal.expand(*query.shape[:2], -1, -1)}.get(
         rule, mask.expand(*query.shape[:2], -1, -1)
     )
-    keeping = Keeping(kind, count) if count > 1 else Keeping(kind, 1 / blocks_of(tokens))
+    sparsity = Sparsity(kind, count) if count > 1 else Sparsity(kind, 1 / blocks_of(tokens))
     given_mask = {
         "mask": mask,
         "added": torch.zeros(mask.shape).masked_fill(~mask, float("-inf")),
     }.get(rule)
-    found = attention.attend(query, key, value, given_mask, 0.0, rule == "causal", keeping=keeping)
+    found = attention.attend(
+        query, key, value, given_mask, 0.0, rule == "causal", sparsity=sparsity
+    )
     kept = (
         best_of(query, key, count, shown, rule == "causal")
         if kind == "topk"
@@ -192,8 +194,8 @@ def test_a_padded_text_is_attended_to_as_the_text_without_its_padding(
     there = slice(missing, None) if is_left else slice(0, tokens - missing)
     visible = torch.zeros(1, 1, 1, tokens, dtype=torch.bool)
     visible[..., there] = True
-    keeping = Keeping(kind, count) if count > 1 else Keeping(kind, 1 / blocks_of(tokens))
-    found = attention.attend(query, key, value, visible, keeping=keeping)[:, :, there]
+    sparsity = Sparsity(kind, count) if count > 1 else Sparsity(kind, 1 / blocks_of(tokens))
+    found = attention.attend(query, key, value, visible, sparsity=sparsity)[:, :, there]
     mine = [one[:, :, there] for one in (query, key, value)]
     if count >= blocks_of(tokens):
         wanted = F.scaled_dot_product_attention(*mine)
@@ -214,11 +216,11 @@ def test_shared_heads_are_attended_to_as_often_as_there_are_queries():
         torch.randn(1, 2, 200, 16),
         torch.randn(1, 2, 200, 16),
     )
-    keeping = Keeping("topk", 0.5)
-    found = attention.attend(query, key, value, enable_gqa=True, keeping=keeping)
+    sparsity = Sparsity("topk", 0.5)
+    found = attention.attend(query, key, value, enable_gqa=True, sparsity=sparsity)
     repeated = [one.repeat_interleave(2, 1) for one in (key, value)]
     torch.testing.assert_close(
-        found, attention.attend(query, *repeated, keeping=keeping), rtol=0, atol=0
+        found, attention.attend(query, *repeated, sparsity=sparsity), rtol=0, atol=0
     )
 
 
@@ -257,7 +259,7 @@ def test_no_query_is_left_without_keys_that_sees_some(name, kind):
     query, key = torch.randn(1, 2, queries, 16), torch.randn(1, 2, keys, 16)
     fixed = torch.tensor([[[6, 7]] * blocks_of(520)] * 2).int()  # the last ones of the keys
     found = attention.attend(
-        query, key, key, mask, is_causal=is_causal, keeping=Keeping(kind, 2), fixed=fixed
+        query, key, key, mask, is_causal=is_causal, sparsity=Sparsity(kind, 2), fixed=fixed
     )
     whole = F.scaled_dot_product_attention(query, key, key, mask, is_causal=is_causal)
     assert whole.abs().sum(-1).min() > 0 and found.abs().sum(-1).min() > 0
@@ -266,7 +268,7 @@ def test_no_query_is_left_without_keys_that_sees_some(name, kind):
 def test_lists_for_more_keys_fall_back_on_the_nearest_of_fewer():
     query, key = torch.randn(1, 1, 512, 16), torch.randn(1, 1, 200, 16)
     fixed = torch.tensor([[[0, 5]] * 4 + [[6, 7]] * 4]).int()
-    found = attention.attend(query, key, key, keeping=Keeping("block", 2), fixed=fixed)
+    found = attention.attend(query, key, key, sparsity=Sparsity("block", 2), fixed=fixed)
     kept = torch.tensor([[[[0, -1]] * 4 + [[1, 2], [1, 2], [2, 3], [2, 3]]]])
     torch.testing.assert_close(
         found, under_a_mask(query, key, key, pairs_of(kept, 512, 200)), rtol=1e-4, atol=1e-5
@@ -278,7 +280,7 @@ def test_a_mask_does_not_make_causal_attention_look_ahead(kind):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
     call = {"attn_mask": hiding((1, 1, 1, 200), slice(0, 190)), "is_causal": True}
     found = attention.attend(
-        query, key, value, **call, keeping=Keeping(kind, 3), fixed=torch.zeros(2, 4, 1).int()
+        query, key, value, **call, sparsity=Sparsity(kind, 3), fixed=torch.zeros(2, 4, 1).int()
     )
     assert (
         found[:, :, 0] - value[:, :, 0]
@@ -311,7 +313,7 @@ PLAIN = {  # a call that is another one, said otherwise
 @pytest.mark.parametrize("name", PLAIN)
 def test_what_torch_repeats_is_repeated(name):
     given, same = PLAIN[name](*torch.randn(3, 2, 2, 200, 16).unbind(0))
-    found, wanted = (attention.attend(*one, keeping=Keeping("topk", 3)) for one in (given, same))
+    found, wanted = (attention.attend(*one, sparsity=Sparsity("topk", 3)) for one in (given, same))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert (
         output_error(F.scaled_dot_product_attention(*same), found)[0] > 1e-4
@@ -321,7 +323,7 @@ def test_what_torch_repeats_is_repeated(name):
 @pytest.mark.parametrize("scale", [-1.0, 0.0])
 def test_a_scale_that_turns_the_best_into_the_worst_is_for_all_keys(scale):
     query, key, value = torch.randn(3, 1, 2, 200, 16).unbind(0)
-    found = attention.attend(query, key, value, scale=scale, keeping=Keeping("topk", 2))
+    found = attention.attend(query, key, value, scale=scale, sparsity=Sparsity("topk", 2))
     torch.testing.assert_close(
         found, F.scaled_dot_product_attention(query, key, value, scale=scale), rtol=0, atol=0
     )
@@ -335,7 +337,7 @@ def test_an_empty_batch_is_answered_by_an_empty_one(kind):
     none = torch.randn(0, 2, 200, 16)
     fixed = torch.zeros(2, 4, 2).int()
     assert (
-        attention.attend(none, none, none, keeping=Keeping(kind, 2), fixed=fixed).shape
+        attention.attend(none, none, none, sparsity=Sparsity(kind, 2), fixed=fixed).shape
         == none.shape
     )
 
@@ -350,10 +352,10 @@ def test_dropout_drops_and_the_rest_is_scaled():
 
 @pytest.mark.parametrize("name", ["the zoo's ViT", "BERT, padded", "GPT-2"])
 def test_gradients_flow_and_are_those_of_attention_to_all_where_all_is_kept(name, monkeypatch):
-    monkeypatch.setattr(attention, "is_all", lambda key, keeping: False)
+    monkeypatch.setattr(attention, "is_all", lambda key, sparsity: False)
     model, args, kwargs = MODELS[name]()
     inputs = Inputs(args, kwargs)
-    made = sparse(model, inputs, Keeping("topk", 1.0))
+    made = sparse(model, inputs, Sparsity("topk", 1.0))
     for one in (model, made):
         seen_tokens(kwargs, inputs.clone()(one)).square().mean().backward()
     for (layer_name, weight), other in zip(
@@ -370,7 +372,7 @@ def test_gradients_flow_and_are_those_of_attention_to_all_where_all_is_kept(name
 )
 def test_it_compiles_whole_and_exports(name):
     model, args, kwargs = MODELS[name]()
-    made = sparse(model, Inputs(args, kwargs), Keeping("topk", 0.5))
+    made = sparse(model, Inputs(args, kwargs), Sparsity("topk", 0.5))
     with torch.no_grad():
         wanted = seen_tokens({}, made(*args, **kwargs))
         compiled = torch.compile(made, fullgraph=True, backend="eager")
@@ -384,7 +386,7 @@ def test_it_compiles_whole_and_exports(name):
 
 def test_copies_and_pickles_attend_to_the_same():
     model, args, _ = vision_model()
-    made = sparse(model, Inputs(args), Keeping("block", 0.4))
+    made = sparse(model, Inputs(args), Sparsity("block", 0.4))
     with torch.no_grad():
         for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
             torch.testing.assert_close(other(*args), made(*args), rtol=0, atol=0)
@@ -393,7 +395,7 @@ def test_copies_and_pickles_attend_to_the_same():
 def test_batch_and_length_may_change():
     model, _, _ = text()
     made = {
-        kind: sparse(model, Inputs((torch.randint(0, 50, (2, 200)),)), Keeping(kind, 0.5))
+        kind: sparse(model, Inputs((torch.randint(0, 50, (2, 200)),)), Sparsity(kind, 0.5))
         for kind in KINDS
     }
     with torch.no_grad():
@@ -412,6 +414,6 @@ def test_batch_and_length_may_change():
         ):
             attention.attend(
                 *torch.randn(3, 1, 2, 257, 16),
-                keeping=Keeping("block", 2),
+                sparsity=Sparsity("block", 2),
                 fixed=torch.zeros(2, 4, 2).int(),
             )

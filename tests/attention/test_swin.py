@@ -208,7 +208,7 @@ def test_a_block_that_answers_otherwise_stays_and_that_is_said(work, times, monk
         "stages.0.0",
         "stages.1.1",
     ]  # those that are not shifted
-    assert any("'stages.0.1' stays: in one pass its answer is" in note for note in variant.notes)
+    assert any("'stages.0.1' stays: in one pass its output is" in note for note in variant.notes)
 
 
 def test_blocks_are_picked_by_name_or_by_their_attention(work, times):

@@ -211,7 +211,7 @@ class Conv1D(nn.Module):
         return x @ self.weight + self.bias
 
 
-def test_the_file_of_int4_linear_layers_holds_the_operator_on_integers_once_and_leaves_the_model_alone(
+def test_the_file_of_int4_linear_layers_holds_the_operator_once_and_leaves_the_model_alone(
     tmp_path,
 ):
     import onnx

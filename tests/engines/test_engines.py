@@ -1,4 +1,4 @@
-"""Engines: each is called like the model it replaces, answers the same, and says so when it
+"""Engines: each is called like the model it replaces, outputs the same, and says so when it
 cannot.
 """
 
@@ -56,7 +56,7 @@ def same(one: Any, other: Any) -> None:
 
 
 class Answering(nn.Module):
-    """Answers in the shape that is asked for."""
+    """Outputs in the shape that is asked for."""
 
     def __init__(self, shape: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Layers and what follows them as one: the same answer everywhere, each place tried, told and
+"""Layers and what follows them as one: the same output everywhere, each place tried, reported and
 switched by itself.
 """
 
@@ -30,10 +30,10 @@ from paifuser_lab.session import Session
 from paifuser_lab.session import session as session_module
 from tests.support.fusing_models import (
     ACTS,
+    BACKENDS,
     BLOCKS,
     EXACT,
     FUSIBLE,
-    WAYS,
     Block,
     fused,
     patterns,
@@ -92,7 +92,7 @@ def test_a_sum_around_a_sequence_is_given_to_its_last_layer() -> None:
     st.booleans(),
     st.booleans(),
     st.sampled_from([(3, 16), (2, 3, 16), (16,)]),
-    st.sampled_from(WAYS),
+    st.sampled_from(BACKENDS),
 )
 def test_linear_layers_are_one_with_what_follows(
     act: str, bias: bool, has_residual: bool, shape: tuple[int, ...], way: str
@@ -316,7 +316,7 @@ def operators(model: nn.Module, work: Workload) -> Counter[str]:
 
 
 def broken_by(bind: Callable[..., Bound]) -> Callable[..., Bound]:
-    """What answers one in a hundred too much."""
+    """What outputs one in a hundred too much."""
 
     def bound(*given: Any, **options: Any) -> Bound:
         call = bind(*given, **options)
@@ -334,11 +334,11 @@ def test_a_replacement_that_answers_otherwise_is_not_made(
     if broken == "run":
         for way in (onednn, mkl):
             monkeypatch.setattr(way, "bind", broken_by(way.bind))
-        reason = "its answer differs by "
+        reason = "its output differs by "
     else:
         whole, worse = blocks.rewritten, lambda run: lambda *tensors: run(*tensors) * 1.01
         monkeypatch.setattr(blocks, "rewritten", lambda *given: worse(whole(*given)))
-        reason = "the block around it then answers otherwise: its answer differs by "
+        reason = "the block around it then outputs otherwise: its output differs by "
     variant = fused(enliven(Block("around a sequence", 8)), torch.randn(1, 8, 6, 6))
     assert variant.fusions is not None and patterns(variant) == {}
     assert all(
@@ -385,10 +385,10 @@ class Odd(nn.Module):
 def test_what_cannot_be_one_is_told_with_its_reason() -> None:
     variant = fused(Odd(), torch.randn(1, 4, 5, 5))
     assert variant.fusions is not None
-    told = {one.place: (one.standing, one.reason) for one in variant.fusions.fusions}
-    assert told.pop("hooked") == ("fused", "what follows stays apart: it has hooks")
-    assert {standing for standing, _ in told.values()} == {"apart"}
-    assert {place: reason for place, (_, reason) in told.items()} == {
+    standings = {one.place: (one.standing, one.reason) for one in variant.fusions.fusions}
+    assert standings.pop("hooked") == ("fused", "what follows stays apart: it has hooks")
+    assert {standing for standing, _ in standings.values()} == {"apart"}
+    assert {place: reason for place, (_, reason) in standings.items()} == {
         "up": "no ConvTranspose2d is known here",
         "circle": "it pads otherwise than with a number of zeros",
         "weighed": "no ParametrizedConv2d is known here",
@@ -448,8 +448,8 @@ def test_places_that_stay_apart_for_one_reason_are_told_in_one_note() -> None:
     variant = lab.apply(
         lab.load("vit-s-tiny"), Recipe([{"precision": {"default": "int8"}}, "fuse"])
     )
-    told = [note for note in variant.notes if "apart: it computes in int8" in note]
-    assert len(told) == 1 and " more stay apart: " in told[0]
+    standings = [note for note in variant.notes if "apart: it computes in int8" in note]
+    assert len(standings) == 1 and " more stay apart: " in standings[0]
 
 
 def test_a_long_search_can_be_stopped_and_asks() -> None:
@@ -579,7 +579,7 @@ def test_a_layer_in_a_format_of_its_own_stays_as_it_is():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10)).eval()
     work = lab.Workload(model, torch.randn(1, 3, 8, 8), name="small")
     variant = lab.apply(work, lab.Recipe([{"precision": {"layers": {"3": "bf16"}}}, "fuse"]))
-    assert variant.fusions.at("3").reason.startswith("a hook changes what it is given")
+    assert variant.fusions.at("3").reason.startswith("a hook changes its input")
 
 
 def test_a_class_of_somebodys_own_may_say_apart() -> None:

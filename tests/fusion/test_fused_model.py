@@ -1,4 +1,4 @@
-"""A model whose layers run as one, changed, copied, trained, compiled: it answers as its own
+"""A model whose layers run as one, changed, copied, trained, compiled: it outputs as its own
 forward would.
 """
 
@@ -25,8 +25,8 @@ from paifuser_lab.fusion.layers import FusedLayer
 from paifuser_lab.measure import flops, output_error
 from paifuser_lab.model.graph import observe
 from tests.support.fusing_models import (
+    BACKENDS,
     EXACT,
-    WAYS,
     Block,
     Branch,
     branch,
@@ -166,15 +166,15 @@ def test_tools_that_read_the_structure_see_parts_and_the_arithmetic_is_counted()
 
 def test_a_model_that_changed_since_cannot_be_fused_again() -> None:
     variant = fused(enliven(Block("functional", 8)), torch.randn(1, 8, 6, 6))
-    step, told = variant.recipe.steps[0], variant.remembered[0]
+    step, remembered = variant.recipe.steps[0], variant.remembered[0]
     from paifuser_lab.steps import Draft
 
     with pytest.raises(StepError, match="there is no layer 'conv', which ran as one"):
-        step.rebuild(Draft(variant.work, nn.Sequential(nn.Conv2d(8, 8, 3))), told)
+        step.rebuild(Draft(variant.work, nn.Sequential(nn.Conv2d(8, 8, 3))), remembered)
     with pytest.raises(
         StepError, match="its forward has no 'relu', which it had when it was fused"
     ):
-        step.rebuild(Draft(variant.work, Block("scalar", 8)), told)
+        step.rebuild(Draft(variant.work, Block("scalar", 8)), remembered)
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -248,14 +248,14 @@ def test_a_dropout_that_is_switched_on_by_itself_drops() -> None:
 
 
 class Even(nn.Module):
-    """Hands on what it is given where that is of even width."""
+    """Hands on its input where that is of even width."""
 
     def forward(self, x: Tensor) -> Tensor:
         return F.pad(x, (0, 1)) if x.shape[-1] % 2 else x
 
 
 class Path(nn.Module):
-    """A dropout of somebody's own."""
+    """A dropout of something's own."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * (torch.rand(()) > 0.5) if self.training else x
@@ -386,7 +386,7 @@ def test_a_model_given_in_training_is_fused_as_it_runs() -> None:
     torch.testing.assert_close(got, model(x))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_inputs_of_another_width_are_refused_as_torch_refuses_them(way: str) -> None:
     with preferring(way):
         variant = fused(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), torch.randn(2, 8))
@@ -401,7 +401,7 @@ def test_inputs_of_another_width_are_refused_as_torch_refuses_them(way: str) -> 
                 model(torch.randn(wrong))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -> None:
     with preferring(way):
         variant = fused(nn.Sequential(nn.Conv2d(8, 4, 1), nn.ReLU()), torch.randn(1, 8, 6, 6))
@@ -421,7 +421,7 @@ def test_a_convolution_that_is_given_another_geometry_has_it_at_once(way: str) -
             torch.testing.assert_close(variant.model(x), wanted)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> None:
     with preferring(way):
         module = fused(nn.Sequential(nn.Linear(64, 64), nn.ReLU()), torch.randn(2, 64)).module
@@ -437,7 +437,7 @@ def test_weights_that_went_through_another_format_are_packed_anew(way: str) -> N
             )
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_what_is_at_hand_may_be_forgotten_by_another_thread_in_the_midst_of_a_call(
     way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,7 +464,7 @@ def test_who_traces_without_a_compiler_and_on_no_device_gets_an_answer() -> None
         torch.testing.assert_close(traced(x), module(x))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 @pytest.mark.parametrize("side", [1, 6])
 @pytest.mark.parametrize("is_last", ["neither", "images", "weight", "both", "a part"])
 def test_images_come_in_the_order_in_which_torch_gives_them(

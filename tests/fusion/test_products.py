@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.fusion import evaluate
-from paifuser_lab.fusion.product_call import run_product, ways_for
+from paifuser_lab.fusion.product_call import product_backends, run_product
 from paifuser_lab.records import FusionMap
 from paifuser_lab.widgets.tabs.fusion import packed_fusions
 from tests.support.fusing_models import fused, patterns
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "always_quicker")
 
 
 class Written(nn.Module):
-    """A forward of somebody's own, with weights of its own."""
+    """A forward of something's own, with weights of its own."""
 
     def __init__(self, run: Callable[..., Any]) -> None:
         super().__init__()
@@ -113,21 +113,21 @@ APART: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["oneDNN", "addmm"])
+@pytest.mark.parametrize("backend", ["oneDNN", "addmm"])
 @pytest.mark.parametrize(("run", "pattern"), FUSED.values(), ids=FUSED)
 def test_a_product_in_a_forward_is_one_with_what_follows(
-    run: Any, pattern: str, way: str, monkeypatch: Any
+    run: Any, pattern: str, backend: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(
         evaluate,
         "timed",
-        lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, way: 1.0},
+        lambda calls, device: dict.fromkeys(calls, 2.0) | {"apart": 3.0, backend: 1.0},
     )
     variant = fused(Written(run), torch.randn(3, 8))
     assert list(patterns(variant).values()) == [pattern] and variant.fusions is not None
     place = variant.fusions.fused[0]
     assert (
-        place.runs == way
+        place.runs == backend
         and place.error is not None
         and place.error < 1e-5
         and place.place.endswith("()")
@@ -324,6 +324,6 @@ def test_a_frame_has_a_row_for_each_place() -> None:
 def test_on_cuda_a_sum_and_relu_are_cublaslt_s() -> None:
     device = type("Device", (), {"type": "cuda"})()
     given = type("Given", (), {"device": device, "dtype": torch.float16})()
-    assert list(ways_for(given, has_bias=True, activation="relu")) == ["cuBLASLt", "addmm"]
-    assert list(ways_for(given, has_bias=False, activation="relu")) == ["addmm"]
-    assert list(ways_for(given, has_bias=True, activation="silu")) == ["addmm"]
+    assert list(product_backends(given, has_bias=True, activation="relu")) == ["cuBLASLt", "addmm"]
+    assert list(product_backends(given, has_bias=False, activation="relu")) == ["addmm"]
+    assert list(product_backends(given, has_bias=True, activation="silu")) == ["addmm"]

@@ -82,13 +82,13 @@ def test_another_process_loads_what_two_steps_fused_to_the_bit(
 ) -> None:
     variant = lab.apply(lab.load("resnet18-tiny"), Recipe(steps))
     folder = variant.save(tmp_path / "kept")
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", IN_ANOTHER_PROCESS, folder],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.split() == [answer_hash(answered(variant))]
+    assert output.stdout.split() == [answer_hash(answered(variant))]
 
 
 def test_a_later_step_keeps_what_an_earlier_one_fused_and_adds_its_own() -> None:

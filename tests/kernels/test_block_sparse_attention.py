@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels import attend_to_blocks, choose_blocks, errors_by_density
-from paifuser_lab.kernels.block_sparse_attention import BLOCK, KERNEL, blocks_of
+from paifuser_lab.kernels.block_gather import BLOCK, blocks_of
+from paifuser_lab.kernels.block_sparse_attention import KERNEL
 from paifuser_lab.kernels.launch import DeclinedError
 from paifuser_lab.measure.flops import counter
 from tests.support.cuda_on_cpu.emulator import source_of

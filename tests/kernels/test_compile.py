@@ -144,7 +144,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
 def test_a_cache_that_belongs_to_somebody_else_is_not_believed(own_cache, monkeypatch):
     mine = cubin_of(program(*SMALL))
     monkeypatch.setattr(cubins.os, "getuid", lambda: own_cache.stat().st_uid + 1)
-    with pytest.warns(UserWarning, match="belongs to somebody else"):
+    with pytest.warns(UserWarning, match="belongs to something else"):
         assert cubin_of(program(*SMALL)).path.parent != mine.path.parent
 
 

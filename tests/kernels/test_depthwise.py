@@ -149,7 +149,7 @@ def test_what_the_kernel_was_not_written_for_is_declined():
         (0, torch.zeros(8, 9, 9), "takes images as"),
         (1, torch.zeros(72, 1, 3, 5), "a square weight for each of 72 channels"),
         (2, torch.zeros(8), "a bias for each of 72 channels"),
-        (3, torch.zeros(1, 72, 4, 4), "a residual of .* the shape of its answer"),
+        (3, torch.zeros(1, 72, 4, 4), "a residual of .* the shape of its output"),
         (4, 0, "a stride from 1"),
         (6, "mish", "knows the activations none, relu.* not 'mish'"),
     ],

@@ -1,4 +1,4 @@
-"""Depthwise convolution on whole numbers: the CUDA source, run on the CPU, against exact sums."""
+"""Depthwise convolution on int8: the CUDA source, run on the CPU, against exact sums."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.errors import KernelError
-from paifuser_lab.kernels import Steps, convolve_depthwise_int8
-from paifuser_lab.kernels.depthwise_int8 import KERNEL, SIDES, STRIDES, numbers
+from paifuser_lab.kernels import QuantParams, convolve_depthwise_int8
+from paifuser_lab.kernels.depthwise_int8 import KERNEL, SIDES, STRIDES, float_output
 from paifuser_lab.kernels.launch import DeclinedError
 from tests.support.cuda_on_cpu.emulator import source_of
 from tests.support.kernel_cases.depthwise_int8 import CASES, ENTRIES, inputs_of
@@ -23,7 +23,7 @@ from tests.support.kernel_checks import (
     needs_compiler,
     planned,
 )
-from tests.support.kernel_steps import (
+from tests.support.quantized_kernels import (
     KINDS,
     assert_equal,
     assert_rounded_once,
@@ -51,7 +51,7 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
         zero=data.draw(st.booleans()),
     )
     assert_rounded_once(
-        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers
+        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, float_output
     )
 
 
@@ -77,7 +77,7 @@ def test_each_tap_is_where_it_belongs(side, stride):
             1 + channel
         )
     inputs = (x, rest[0], weight, torch.full((16,), 2.0**-6), *rest[3:])
-    assert_rounded_once(emulated(KERNEL, ENTRIES, inputs), inputs, numbers)
+    assert_rounded_once(emulated(KERNEL, ENTRIES, inputs), inputs, float_output)
 
 
 @needs_compiler
@@ -141,7 +141,7 @@ def test_planted_errors_of_arithmetic_are_noticed(text, planted):
     assert text in source_of("depthwise_int8")
     built(source_of("depthwise_int8").replace(text, planted, 1), (launch.entry,))(launch)
     with pytest.raises(AssertionError):
-        assert_rounded_once(out, inputs, numbers)
+        assert_rounded_once(out, inputs, float_output)
 
 
 @needs_compiler
@@ -162,9 +162,9 @@ def test_permuted_and_misaligned_images_are_taken_and_sums_are_added_up_where_no
     with emulator_for_cpu(KERNEL, ENTRIES) as ran:
         for image in (x, channels_last, misaligned, x.transpose(2, 3).contiguous().transpose(2, 3)):
             made = convolve_depthwise_int8(
-                image, weight, scales, bias, zero=zero, into=Steps(0.0371, 3)
+                image, weight, scales, bias, zero=zero, into=QuantParams(0.0371, 3)
             )
-            assert_rounded_once(made, inputs, numbers)
+            assert_rounded_once(made, inputs, float_output)
             assert made.is_contiguous(memory_format=torch.channels_last)
     assert len(ran) == 4
 
@@ -183,7 +183,7 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
         ):
             twice = [torch.ops.paifuser.depthwise_int8(*inputs) for _ in range(2)]
         assert len(said) == 1 and twice[0].equal(twice[1])
-        assert_rounded_once(twice[0], inputs, numbers)
+        assert_rounded_once(twice[0], inputs, float_output)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def test_what_a_gpu_would_hang_on_is_stopped(body, words):
 def test_shared_memory_is_not_a_number_until_it_is_written():
     out = torch.zeros(32)
     source = """struct Tile { float x[32]; };
-    template <int> __global__ void kernel(float* out) { SHARED(Tile, tile); out[threadIdx.x] = tile.x[threadIdx.x]; }"""
+    template <int> __global__ void kernel(float* out) {
+        SHARED(Tile, tile); out[threadIdx.x] = tile.x[threadIdx.x]; }"""
     built(HEAD + source, ("kernel<0>",))(
         Launch("made_up", "kernel<0>", (1, 1, 1), (32, 1, 1), 128, (out,))
     )
@@ -84,7 +85,8 @@ def test_a_warp_orders_memory_by_its_barrier_alone():
 
 def test_a_write_behind_shared_memory_is_caught():
     source = """struct Tile { float x[32]; };
-    template <int> __global__ void kernel(float* out) { SHARED(Tile, tile); tile.x[threadIdx.x + 1] = out[0]; }"""
+    template <int> __global__ void kernel(float* out) {
+        SHARED(Tile, tile); tile.x[threadIdx.x + 1] = out[0]; }"""
     launch = Launch("made_up", "kernel<0>", (1, 1, 1), (32, 1, 1), 128, (torch.zeros(1),))
     with pytest.raises(EmulationError, match="heap-buffer-overflow"):
         built(HEAD + source, ("kernel<0>",), "bounds")(launch)

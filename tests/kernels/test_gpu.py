@@ -36,7 +36,7 @@ from tests.support.kernel_cases.window_attention import assert_exact as assert_e
 from tests.support.kernel_cases.window_attention import inputs_of as windows
 from tests.support.kernel_checks import exact
 from tests.support.kernel_probes import CHECKS, launched
-from tests.support.kernel_steps import assert_rounded_once
+from tests.support.quantized_kernels import assert_rounded_once
 
 pytestmark = [
     pytest.mark.gpu,
@@ -49,7 +49,7 @@ def moved(inputs):
 
 
 def answered(name, inputs):
-    """What the operator answers on the GPU; a fallback would warn, and a warning is an error."""
+    """What the operator outputs on the GPU; a fallback would warn, and a warning is an error."""
     made = getattr(torch.ops.paifuser, name)(*moved(inputs))
     torch.cuda.synchronize()
     return made.cpu()

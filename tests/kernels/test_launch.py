@@ -38,7 +38,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
-def nothing_told(monkeypatch):
+def no_earlier_warning(monkeypatch):
     monkeypatch.setattr(operators, "_warned", set())
 
 
@@ -375,7 +375,7 @@ def test_the_drivers_cuda_is_asked_of_its_library(monkeypatch, library, version)
 
 
 def extras_of(tmp_path, answer):
-    """The extras that the Makefile asks pip for where `nvidia-smi` answers so; None where there is
+    """The extras that the Makefile asks pip for where `nvidia-smi` outputs so; None where there is
     none.
     """
     tools = tmp_path / "bin"
@@ -392,10 +392,10 @@ def extras_of(tmp_path, answer):
         f"VENV={tmp_path / 'venv'}",
         "install",
     ]
-    told = subprocess.run(
+    output = subprocess.run(
         command, cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=True
     ).stdout
-    return re.search(r"--editable '\.\[(.*)\]'", told)[1].split(",")
+    return re.search(r"--editable '\.\[(.*)\]'", output)[1].split(",")
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")

@@ -197,7 +197,7 @@ def test_what_the_kernel_was_not_written_for_is_declined():
         (0, torch.zeros(150, 64), r"takes \(…, in\) and a weight of \(out, in\)"),
         (1, torch.zeros(72, 72, 1), r"takes \(…, in\) and a weight of \(out, in\)"),
         (2, torch.zeros(8), "a bias for each of 72 columns"),
-        (3, torch.zeros(150, 64), "a residual of .* the shape of its answer"),
+        (3, torch.zeros(150, 64), "a residual of .* the shape of its output"),
         (4, "mish", "pointwise knows the activations none, relu.* not 'mish'"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A linear layer on whole numbers: the CUDA source, run on the CPU, against exact sums."""
+"""A linear layer on int8: the CUDA source, run on the CPU, against exact sums."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paifuser_lab.errors import KernelError
-from paifuser_lab.kernels import Steps, project_int8
+from paifuser_lab.kernels import QuantParams, project_int8
 from paifuser_lab.kernels.launch import DeclinedError
-from paifuser_lab.kernels.pointwise_int8 import KERNEL, numbers
-from paifuser_lab.kernels.steps import Given, entry_of, exact_in
+from paifuser_lab.kernels.pointwise_int8 import KERNEL, float_output
+from paifuser_lab.kernels.quantized import Int8Inputs, exact_dtype, int8_entry
 from tests.support.cuda_on_cpu.emulator import source_of
 from tests.support.kernel_cases.pointwise_int8 import CASES, ENTRIES, inputs_of
 from tests.support.kernel_checks import (
@@ -24,7 +24,7 @@ from tests.support.kernel_checks import (
     needs_compiler,
     planned,
 )
-from tests.support.kernel_steps import (
+from tests.support.quantized_kernels import (
     KINDS,
     assert_equal,
     assert_rounded_once,
@@ -46,7 +46,7 @@ def test_the_kernel_rounds_the_exact_sums_at_every_shape(data):
         zero=data.draw(st.booleans()),
     )
     assert_rounded_once(
-        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, numbers
+        emulated(KERNEL, ENTRIES, inputs, order=data.draw(st.integers(0, 9))), inputs, float_output
     )
 
 
@@ -165,7 +165,7 @@ def test_planted_errors_of_arithmetic_are_noticed(text, planted):
     built(source_of("pointwise_int8").replace(text, planted, 1), (launch.entry,))(launch)
     assert text in source_of("pointwise_int8")
     with pytest.raises(AssertionError):
-        assert_rounded_once(out, inputs, numbers)
+        assert_rounded_once(out, inputs, float_output)
 
 
 @needs_compiler
@@ -182,11 +182,11 @@ def test_permuted_and_misaligned_rows_are_taken_and_sums_are_added_up_where_nobo
     x, zero, weight, scales, _, bias, residual = inputs[:7]
     misaligned = torch.cat([x.new_zeros(3), x.flatten()])[3:].view_as(x)
     assert misaligned.data_ptr() % 16 == 3
-    how = {"zero": zero, "of_residual": Steps(0.013, 7), "into": Steps(0.0371, 3)}
+    how = {"zero": zero, "residual_params": QuantParams(0.013, 7), "into": QuantParams(0.0371, 3)}
     with emulator_for_cpu(KERNEL, ENTRIES) as ran:
         for rows in (x, misaligned, x.t().contiguous().t()):
             made = project_int8(rows, weight.t().contiguous().t(), scales, bias, residual, **how)
-            assert_rounded_once(made, inputs, numbers)
+            assert_rounded_once(made, inputs, float_output)
     assert len(ran) == 3
 
 
@@ -206,7 +206,7 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
         ):
             twice = [torch.ops.paifuser.pointwise_int8(*inputs) for _ in range(2)]
         assert len(said) == 1 and twice[0].equal(twice[1])
-        assert_rounded_once(twice[0], inputs, numbers)
+        assert_rounded_once(twice[0], inputs, float_output)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +227,9 @@ def test_what_the_kernel_was_not_written_for_is_declined_and_computed_all_the_sa
         (4, torch.ones(80), "sums for each of 80 channels, not .* torch.float32"),
         (5, torch.zeros(1, 80), "bias for each of 80 channels"),
         (6, torch.zeros(150, 80), "a residual of .* in torch.uint8"),
-        (1, -3, "zero points that torch.uint8 has, from 0 to 255, not -3"),
-        (9, 0.0, "a scale of the answer above 0"),
-        (11, torch.int8, "in the steps of x, torch.uint8, or in numbers, not in torch.int8"),
+        (1, -3, "zero points within torch.uint8, from 0 to 255, not -3"),
+        (9, 0.0, "a scale of the output above 0"),
+        (11, torch.int8, "quantized as x, in torch.uint8, or floats, not torch.int8"),
         (12, "mish", "pointwise_int8 knows the activations none, relu.* not 'mish'"),
     ],
 )
@@ -247,7 +247,7 @@ def test_a_residual_comes_with_its_steps():
 
 
 def test_sums_are_exact_however_deep():
-    assert exact_in(500) == torch.float32 and exact_in(600) == torch.float64
+    assert exact_dtype(500) == torch.float32 and exact_dtype(600) == torch.float64
     x, weight = (
         torch.full((1, 2064), 255, dtype=torch.uint8),
         torch.full((16, 2064), 127, dtype=torch.int8),
@@ -261,7 +261,7 @@ def test_sums_are_exact_however_deep():
 
 def test_a_clamp_costs_no_entry_of_its_own():
     def entry(out, activation):
-        return entry_of("p", Given(*inputs_of("uint8", out, activation)), 64, is_last=True)
+        return int8_entry("p", Int8Inputs(*inputs_of("uint8", out, activation)), 64, is_last=True)
 
     assert entry("uint8", "relu6") == entry("uint8", "relu") == "p<uint8, uint8, 64, NONE>"
     assert entry("bfloat16", "relu") == "p<uint8, bfloat16, 64, RELU>"

@@ -20,10 +20,8 @@ from hypothesis import strategies as st
 
 from paifuser_lab.errors import KernelError
 from paifuser_lab.kernels.tiles import Tiles
-from paifuser_lab.kernels.tuning.evolution import promising
-from paifuser_lab.kernels.tuning.final_rounds import finals
-from paifuser_lab.kernels.tuning.model import CostModel
-from paifuser_lab.kernels.tuning.search import HOPELESS, START, search
+from paifuser_lab.kernels.tuning.evolution import CostModel, promising
+from paifuser_lab.kernels.tuning.search import FAILURES_TO_STOP, START, finals, search
 from paifuser_lab.kernels.tuning.space import Space
 
 RECORDED = Path(__file__).parent.parent / "support" / "recorded"
@@ -176,7 +174,7 @@ def test_a_broken_device_ends_the_search_and_a_late_search_ends_after_one_more()
 
     found = search(small(), broken, budget=30)
     assert (
-        len(found.attempts) == HOPELESS
+        len(found.attempts) == FAILURES_TO_STOP
         and "unspecified launch failure" in found.ended_by
         and found.best is None
     )

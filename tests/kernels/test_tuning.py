@@ -24,6 +24,7 @@ from paifuser_lab.cli import program
 from paifuser_lab.errors import KernelError, MeasureError
 from paifuser_lab.kernels import tile_choice
 from paifuser_lab.kernels.compile import FLAGS, Program
+from paifuser_lab.kernels.disassembly import instructions_run, unit_of
 from paifuser_lab.kernels.launch import Launch
 from paifuser_lab.kernels.tile_choice import forget_measured_tiles, measured_tile
 from paifuser_lab.kernels.tiles import Tiles
@@ -31,7 +32,6 @@ from paifuser_lab.kernels.tuning import candidates as looking
 from paifuser_lab.kernels.tuning import store
 from paifuser_lab.kernels.tuning.bound import Bound, bound_of, device_of
 from paifuser_lab.kernels.tuning.candidates import Prospect, Prospects, prospects
-from paifuser_lab.kernels.tuning.loops import instructions_run, unit_of
 from paifuser_lab.kernels.tuning.occupancy import LIMITS, blocks_at_once, limits_of
 from paifuser_lab.kernels.tuning.store import Best, keep, measured_on
 from paifuser_lab.machine.datasheets import find_device
@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(256, BLOCKS) made(const float* from, float* to
     for (int i = 0; i < NUMBERS; ++i) kept[i] = from[threadIdx.x + i * 256];
     for (int turn = 0; turn < turns; ++turn)
 #pragma unroll
-        for (int i = 0; i < NUMBERS; ++i) kept[i] = kept[i] * kept[(i + 7) % NUMBERS] + kept[(i + 1) % NUMBERS];
+        for (int i = 0; i < NUMBERS; ++i)
+            kept[i] = kept[i] * kept[(i + 7) % NUMBERS] + kept[(i + 1) % NUMBERS];
     for (int i = 0; i < NUMBERS; ++i) to[threadIdx.x + i * 256] = kept[i];
 }
 """
@@ -344,7 +345,8 @@ def test_a_tile_that_the_source_does_not_take_any_more_is_ignored(tile):
         ('{"format": 2, "device": "NVIDIA H200"}', "format"),
         ('{"format": 1, "device": "NVIDIA A100"}', "it is of NVIDIA A100"),
         (
-            '{"format": 1, "device": "NVIDIA H200", "kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}',
+            '{"format": 1, "device": "NVIDIA H200", '
+            '"kernels": {"made": {"small": {"tile": {"rows": "rm -rf"}}}}}',
             "rows",
         ),
         (
@@ -374,7 +376,7 @@ def test_a_poisoned_file_is_one_warning_and_no_tile(text, said, tmp_path):
 
 
 def fake_contest(us_of, wrong=()):
-    """A case of the bench whose kernel knows the answer, and a table that says how long each tile
+    """A case of the bench whose kernel knows the output, and a table that says how long each tile
     takes.
     """
     case = next(case for case in cases(is_small=True) if case.kernel.name == "pointwise")
@@ -427,7 +429,7 @@ def test_a_default_that_is_wrong_is_said_and_nothing_wins():
         dict.fromkeys([(64, 2), (64, 3), (128, 2), (128, 3)], 10.0), wrong={(64, 2)}
     )
     with pytest.raises(
-        KernelError, match="its default tile, rows 64, stages 2, fails: its answer is off by"
+        KernelError, match="its default tile, rows 64, stages 2, fails: its output is off by"
     ):
         winner(held, ranked, budget=9, seconds=60)
 

@@ -132,7 +132,7 @@ def test_a_kernel_that_does_not_wait_for_the_others_is_wrong_and_seen_to_be():
 def test_not_a_number_and_infinity_go_where_torch_takes_them():
     qkv, *rest = inputs_of()
     qkv[0, 0, 0, 2, 0, 3] = float("nan")  # a value: every token of its window and head, one number
-    qkv[0, 0, 7, 0, 1, 0] = float("nan")  # a query: its own answer alone
+    qkv[0, 0, 7, 0, 1, 0] = float("nan")  # a query: its own output alone
     qkv[0, 7, 7, 1, 0, 5] = float("inf")  # a key
     inputs = (qkv, *rest[:2], [0, 0], rest[3])
     made = emulated(KERNEL, ENTRIES, inputs)

@@ -23,10 +23,10 @@ from paifuser_lab.measure import timing
 from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.planner import achieved, plan_precision, recipe_of
 from paifuser_lab.planner.precision import latency, measured_points, whole_model
-from paifuser_lab.planner.precision.costs import Terrain, _savings
-from paifuser_lab.planner.precision.frontier import best_choice, frontier, uniform_choices
-from paifuser_lab.planner.precision.handover import Handing, handings
-from paifuser_lab.planner.precision.layers import Place, graph_of, places
+from paifuser_lab.planner.precision.costs import PlanningProblem, _savings
+from paifuser_lab.planner.precision.frontier import best_choice, frontier, steps_of, uniform_choices
+from paifuser_lab.planner.precision.layer_pairs import LayerPair, layer_pairs
+from paifuser_lab.planner.precision.layers import PlannedLayer, graph_of, planned_layers
 from paifuser_lab.planner.precision.measured_points import agreement
 from paifuser_lab.planner.precision.program import (
     Cost,
@@ -36,8 +36,7 @@ from paifuser_lab.planner.precision.program import (
     solve,
     solve_in_order,
 )
-from paifuser_lab.planner.precision.shortest_recipe import steps_of
-from paifuser_lab.quantization import QuantizedLayer, counting
+from paifuser_lab.quantization import QuantizedLayer, count_conversions
 from paifuser_lab.records import (
     Allocation,
     ConversionLatency,
@@ -93,11 +92,11 @@ def judged(work, values=None, *, formats=ALL[1:], unit="loss", **more):
             kind=type(module).__name__,
             parameters=1,
             scores={
-                one: {"quadratic": Estimate(value=values[one] * place, error=0.001)}
+                one: {"quadratic": Estimate(value=values[one] * planned, error=0.001)}
                 for one in formats
             },
         )
-        for place, (name, module) in enumerate(work.model.named_modules(), 1)
+        for planned, (name, module) in enumerate(work.model.named_modules(), 1)
         if isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding)
     ]
     return Sensitivity(
@@ -234,18 +233,18 @@ def test_a_pair_that_costs_time_is_not_taken_without_its_cost():
 @pytest.mark.parametrize(("others", "saved"), [(0, 2.0), (1, 1.5), (6, -1.0)])
 def test_each_other_reader_of_what_stays_in_int8_pays_a_conversion_back(others, saved):
     module, given = nn.Linear(4, 4), torch.randn(2, 4)
-    found = [Place(name, module, None, given, 1, name) for name in ("first", "second")]
+    found = [PlannedLayer(name, module, None, given, 1, name) for name in ("first", "second")]
     conversion = ConversionLatency(likeness="second", to_int8_ms=2.0, back_ms=0.5)
     table = LatencyTable(machine="paper", threads=1, torch_version="2", conversions=(conversion,))
     options = [{"fp32": Cost(), "int8": Cost()}] * 2
-    assert _savings(found, options, [Handing("first", "second", others)], table) == (
+    assert _savings(found, options, [LayerPair("first", "second", others)], table) == (
         Saving(0, "int8", 1, "int8", saved),
     )
 
 
-def terrain(program, around="fp32"):
-    layers = tuple(f"l{place}" for place in range(len(program.options)))
-    return Terrain(
+def problem(program, around="fp32"):
+    layers = tuple(f"l{planned}" for planned in range(len(program.options)))
+    return PlanningProblem(
         around, layers, (), program, tuple(dict.fromkeys(one, 0.0) for one in program.options)
     )
 
@@ -253,7 +252,7 @@ def terrain(program, around="fp32"):
 @settings(max_examples=15, deadline=None)
 @given(programs())
 def test_no_point_of_the_frontier_is_beaten_by_any_choice(program):
-    points, is_whole = frontier([terrain(program)], "latency_ms", {}, [], seconds=60)
+    points, is_whole = frontier([problem(program)], "latency_ms", {}, [], seconds=60)
     assert is_whole
     for point in points:
         assert not [
@@ -269,12 +268,12 @@ def test_no_point_of_the_frontier_is_beaten_by_any_choice(program):
 def test_the_best_is_looked_for_in_every_surrounding_and_uniform_choices_are_known():
     slow = Program([{"fp32": Cost(0, 4, 4), "int8": Cost(3, 2, 1)}] * 2)
     quick = Program([{"bf16": Cost(1, 1, 2)}] * 2)
-    terrains = [terrain(slow), terrain(quick, "bf16")]
-    assert best_choice(terrains, ("loss",), {"latency_ms": 3}).terrain.around == "bf16"
-    assert best_choice(terrains, ("loss",), {"size_bytes": 3}).solution.formats == ("int8", "int8")
+    problems = [problem(slow), problem(quick, "bf16")]
+    assert best_choice(problems, ("loss",), {"latency_ms": 3}).problem.around == "bf16"
+    assert best_choice(problems, ("loss",), {"size_bytes": 3}).solution.formats == ("int8", "int8")
     assert {
         name: one.cost.latency_ms
-        for name, one in uniform_choices(terrains, ("fp32", "bf16", "int8")).items()
+        for name, one in uniform_choices(problems, ("fp32", "bf16", "int8")).items()
     } == {
         "fp32": 8,
         "bf16": 2,
@@ -363,13 +362,13 @@ def test_as_many_conversions_are_spared_as_the_model_really_spares(chosen):
     work = block()
     found = [
         one
-        for one in handings(work, ["stem", "body.0", "body.3", "head"])
-        if {one.giver, one.taker} <= set(chosen)
+        for one in layer_pairs(work, ["stem", "body.0", "body.3", "head"])
+        if {one.giver, one.consumer} <= set(chosen)
     ]
     model = lab.apply(
         work, Recipe([{"precision": {"layers": dict.fromkeys(chosen, "int8")}}])
     ).model
-    with counting() as seen, torch.no_grad():
+    with count_conversions() as seen, torch.no_grad():
         work.inputs.clone()(model)
     assert seen["to int8"] == len(chosen) - len(found)
     assert seen["back"] == sum(one.others for one in found)
@@ -377,7 +376,7 @@ def test_as_many_conversions_are_spared_as_the_model_really_spares(chosen):
 
 def test_equal_layers_are_alike_and_a_batch_norm_belongs_to_its_layer():
     work = block()
-    found = {one.layer: one for one in places(work, graph_of(work))}
+    found = {one.layer: one for one in planned_layers(work, graph_of(work))}
     assert list(found) == ["stem", "body.0", "body.3", "head"]
     assert found["body.0"].likeness == found["body.3"].likeness != found["stem"].likeness
     assert isinstance(found["body.0"].norm, nn.BatchNorm2d) and found["stem"].norm is None
@@ -401,8 +400,8 @@ def test_an_embedding_of_few_bits_may_stand_among_16_bits(pace, own_cache):
     found = plan_precision(
         work, size_bytes=600, sensitivity=judged(work), formats=("fp32", "bf16", "int4-weights")
     )
-    for place in range(len(found.points)):
-        lab.apply(work, recipe_of(found, place))
+    for planned in range(len(found.points)):
+        lab.apply(work, recipe_of(found, planned))
     assert any(point.formats["0"] == "int4-weights" for point in found.everything)
 
 
@@ -431,11 +430,11 @@ def test_a_layer_alone_takes_time_and_calls_take_turns():
         {name: lambda name=name: order.append(name) for name in "ab"}, torch.device("cpu"), 0.0
     )
     assert all(ms >= 0 for ms in taken.values())
-    rounds = [set(order[place : place + 2]) for place in range(0, len(order), 2)]
+    rounds = [set(order[planned : planned + 2]) for planned in range(0, len(order), 2)]
     assert len(rounds) == timing.FEWEST + timing.WARM and all(one == {"a", "b"} for one in rounds)
 
 
-def test_times_that_cannot_be_true_are_told_and_not_kept(pace, own_cache, monkeypatch):
+def test_times_that_cannot_be_true_are_reported_and_not_kept(pace, own_cache, monkeypatch):
     work = block()
     monkeypatch.setitem(PACE, "fp32", 40.0)
     found = plan_precision(work, latency_ms=50, sensitivity=judged(work), formats=("fp32", "int8"))
@@ -449,7 +448,7 @@ def test_times_that_cannot_be_true_are_told_and_not_kept(pace, own_cache, monkey
 )
 def test_more_threads_are_taken_where_they_pay(one, two, counts):
     costs = {count: {"fp32": Cost(0.0, ms, 1)} for count, ms in ((1, one), (2, two))}
-    assert whole_model.Wholes(costs).counts == counts
+    assert whole_model.ModelTimes(costs).counts == counts
 
 
 # The plan
@@ -560,11 +559,11 @@ BAD = {
     "not a number": ({"loss": math.nan}, "loss=nan is no budget"),
     "an unknown format": (
         {"latency_ms": 9, "formats": ("fp32", "int9")},
-        "'int9' is no number format .*int8",
+        "'int9' is no format .*int8",
     ),
-    "a format of too few bits": (
+    "a format of too lower precision": (
         {"latency_ms": 9, "formats": ("int3-weights",)},
-        "'int3-weights' is no number format",
+        "'int3-weights' is no format",
     ),
     "nothing to choose": ({"latency_ms": 9, "formats": ("fp32",)}, "nothing to choose from"),
 }
@@ -608,7 +607,7 @@ def test_what_points_do_is_measured_beside_what_was_predicted(pace, own_cache):
     work = block()
     found = plan_precision(work, size_bytes=4000, sensitivity=judged(work))
     real = achieved(work, found, points=[0], seconds=0.0)
-    assert [place for place, one in enumerate(real.points) if one.achieved] == [0]
+    assert [planned for planned, one in enumerate(real.points) if one.achieved] == [0]
     fp32 = next(one for one in real.uniform if one.name == "all fp32")
     assert (
         fp32.achieved.loss == 0.0 and fp32.achieved.latency_ms == fp32.achieved.baseline_ms == 10.0
@@ -630,7 +629,7 @@ def test_what_points_do_is_measured_beside_what_was_predicted(pace, own_cache):
         recipe_of(found, -1)
 
 
-def test_without_a_loss_the_error_of_the_output_is_told(pace, own_cache):
+def test_without_a_loss_the_error_of_the_output_is_reported(pace, own_cache):
     work = block(loss=None, train=None, test=None)
     found = plan_precision(work, size_bytes=4000, sensitivity=judged(work, unit="output error"))
     real = achieved(work, found, points=[0], seconds=0.0)

@@ -327,7 +327,7 @@ class Asked(nn.Module):
 
 
 PADDING = torch.tensor([[False] * 4 + [True], [False] * 5])
-WAYS = {
+BACKENDS = {
     "plain": ({}, {}),
     "no weights": ({"need_weights": False}, {}),
     "batch first": ({}, {"batch_first": True}),
@@ -341,9 +341,9 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", BACKENDS)
 def test_torchs_attention_loses_heads_in_whatever_way_it_is_called(way):
-    call, options = WAYS[way]
+    call, options = BACKENDS[way]
     memory = torch.randn(2, 5, options.get("kdim", 16))
     x = torch.randn(2, 5, 16)
     given = (

@@ -1,5 +1,5 @@
-"""What makes up for the error of rounding: exact where it says so, better than plain where it says
-so, and told what it gained.
+"""What compensates the error of rounding: exact where it says so, better than plain where it says
+so, and the note on what it gained.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from paifuser_lab.errors import RecipeError, StepError
 from paifuser_lab.formats import Range, quantize
 from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.quantization import Technique, calibrate, counting, quantized_layer
-from paifuser_lab.quantization.compensation import TECHNIQUES, Scene
+from paifuser_lab.quantization import Technique, calibrate, count_conversions, quantized_layer
+from paifuser_lab.quantization.compensation import TECHNIQUES, Context
 from paifuser_lab.quantization.compensation.bias import correct_bias
 from paifuser_lab.quantization.compensation.context import in_place
-from paifuser_lab.quantization.compensation.curvature import rounded_by
+from paifuser_lab.quantization.compensation.curvature import round_to_hessian
 from paifuser_lab.quantization.compensation.equalise import equalise
-from paifuser_lab.quantization.compensation.operands import multiplied
+from paifuser_lab.quantization.compensation.operands import layer_operands
 from paifuser_lab.quantization.compensation.rounding import round_adaptively
 from paifuser_lab.quantization.compensation.smooth import smooth
 
@@ -74,7 +74,7 @@ def error(one: Tensor, other: Tensor) -> float:
 
 def scene_of(
     model: nn.Module, inputs: Tensor, name: str = "int8", layers: list[str] | None = None
-) -> Scene:
+) -> Context:
     """All layers with weights of two dimensions or more are chosen, and the inputs are the data."""
     model.eval()
     found = [
@@ -83,7 +83,7 @@ def scene_of(
         if getattr(one, "weight", None) is not None and one.weight.ndim > 1
     ]
     runs = [lambda: model(inputs)]
-    return Scene(
+    return Context(
         model,
         observe(model, runs[0]),
         dict.fromkeys(layers or found, name),
@@ -173,7 +173,7 @@ def test_a_clamp_between_two_layers_does_not_scale_and_is_said_so():
     model = uneven(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU6(), nn.Conv2d(8, 4, 3)))
     before = weights_hash(model)
     done = equalise(scene_of(model, torch.randn(1, 3, 9, 9)))
-    assert done.count == 0 and "1 pair left alone: a clamp such as relu6" in done.sentence
+    assert done.count == 0 and "1 pair left alone: a clamp such as relu6" in done.note
     assert weights_hash(model) == before
 
 
@@ -257,7 +257,7 @@ IN_INT8 = [name for name in LAYERS if name not in ("reflect", "uneven padding")]
 def test_what_a_layer_multiplies_is_what_it_does(name):
     make, shape = LAYERS[name]
     layer, inputs = make(), torch.randn(shape)
-    rows = multiplied(layer, inputs)
+    rows = layer_operands(layer, inputs)
     weight = layer.weight.t() if isinstance(layer, Conv1D) else layer.weight
     made = rows @ weight.reshape(len(rows), -1, rows.shape[2]).transpose(1, 2)
     answer = layer(inputs) - layer(torch.zeros(shape))
@@ -277,10 +277,10 @@ def test_a_layer_rounded_adaptively_answers_better_on_its_data(name, fmt):
     make, shape = LAYERS[name]
     layer, inputs = make(), torch.randn(shape).cumsum(-1)
     model = nn.Sequential(layer)
-    scene = scene_of(model, inputs, fmt, ["0"])
-    plain = scene.layers()["0"]
-    assert round_adaptively(scene).count == 1
-    made = scene.layers()["0"]
+    context = scene_of(model, inputs, fmt, ["0"])
+    plain = context.layers()["0"]
+    assert round_adaptively(context).count == 1
+    made = context.layers()["0"]
     assert torch.equal(made.scales, plain.scales) and not torch.equal(made.values, plain.values)
     with torch.no_grad():
         wanted = layer(inputs)
@@ -305,16 +305,16 @@ def test_layers_taken_one_at_a_time_are_rounded_like_all_at_once(monkeypatch):
     monkeypatch.setattr("paifuser_lab.quantization.compensation.rounding.MOST_BYTES", 1)
     assert round_adaptively(apart).count == 2
     assert all(
-        torch.equal(one.values, apart.numbers[layer].values)
-        for layer, one in together.numbers.items()
+        torch.equal(one.values, apart.weights[layer].values)
+        for layer, one in together.weights.items()
     )
 
 
 def test_very_many_rows_are_thinned_out_and_always_alike():
     layer, images = nn.Conv2d(3, 4, 3, padding=1), torch.randn(1, 3, 420, 420)
-    rows = multiplied(layer, images)
+    rows = layer_operands(layer, images)
     assert rows.shape == (1, 2**22 // 27, 27)
-    assert torch.equal(rows, multiplied(layer, images))
+    assert torch.equal(rows, layer_operands(layer, images))
 
 
 @given(
@@ -330,7 +330,7 @@ def test_no_channel_is_ever_rounded_worse_than_plainly(seed, bits, groups, rows)
     given[..., 3] = 0  # an input that is always zero says nothing about its weights
     weight = torch.randn(2 * groups, 12)
     plain = quantize(weight, bits)
-    made = rounded_by(given.transpose(1, 2) @ given, rows, weight, plain, bits)
+    made = round_to_hessian(given.transpose(1, 2) @ given, rows, weight, plain, bits)
     assert made.values.abs().max() <= 2 ** (bits - 1) - 1
 
     def change(numbers: Any) -> Tensor:
@@ -343,21 +343,21 @@ def test_no_channel_is_ever_rounded_worse_than_plainly(seed, bits, groups, rows)
 def test_inputs_that_have_nothing_to_do_with_each_other_leave_plain_rounding_best():
     weight = torch.randn(5, 64)
     plain = quantize(weight, 4)
-    made = rounded_by(torch.diag(torch.rand(64) + 0.1).unsqueeze(0), 1000, weight, plain, 4)
+    made = round_to_hessian(torch.diag(torch.rand(64) + 0.1).unsqueeze(0), 1000, weight, plain, 4)
     assert torch.equal(made.values, plain.values)
 
 
 def test_what_few_rows_show_by_chance_alone_is_not_believed():
     weight, seen, unseen = torch.randn(50, 64), torch.randn(20, 64), torch.randn(2000, 64)
     plain = quantize(weight, 4)
-    made = rounded_by((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
+    made = round_to_hessian((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
     changes = [
         float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)
     ]
     assert changes[1] < 1.1 * changes[0]
     alike = correlated(2200, 64)
     seen, unseen = alike[:200], alike[200:]
-    made = rounded_by((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
+    made = round_to_hessian((seen.t() @ seen).unsqueeze(0), len(seen), weight, plain, 4)
     changes = [
         float((unseen @ (one.dequantized() - weight).t()).square().sum()) for one in (plain, made)
     ]
@@ -366,7 +366,7 @@ def test_what_few_rows_show_by_chance_alone_is_not_believed():
 
 def test_two_inputs_that_are_always_equal_may_share_their_error():
     weight = torch.tensor([[1.4, 1.4, 7.0]])
-    made = rounded_by(
+    made = round_to_hessian(
         torch.tensor([[[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]]),
         1000,
         weight,
@@ -383,16 +383,16 @@ def test_two_inputs_that_are_always_equal_may_share_their_error():
 def test_after_bias_correction_no_channel_is_off_on_average(name, fmt):
     make, shape = LAYERS[name]
     model, inputs = nn.Sequential(make()), torch.randn(shape) + 1
-    scene = scene_of(model, inputs, fmt, ["0"])
-    assert correct_bias(scene).count == 1
-    made = scene.layers()["0"]
+    context = scene_of(model, inputs, fmt, ["0"])
+    assert correct_bias(context).count == 1
+    made = context.layers()["0"]
     with torch.no_grad():
         gaps = made(inputs) - model(inputs)
     channel = gaps.ndim - 1 - len(getattr(model[0], "kernel_size", ()))
     others = [place for place in range(gaps.ndim) if place != channel]
-    scene.shifts.clear()
+    context.shifts.clear()
     with torch.no_grad():
-        before = (scene.layers()["0"](inputs) - model(inputs)).mean(others).abs().max()
+        before = (context.layers()["0"](inputs) - model(inputs)).mean(others).abs().max()
     assert gaps.mean(others).abs().max() < max(1e-4, 0.2 * float(before))
 
 
@@ -447,8 +447,8 @@ def test_the_step_offers_the_techniques_that_there_are():
     recipe = Recipe([{"precision": {"default": "int8", "compensate": ["rounding", "bias"]}}])
     assert Recipe.from_text(recipe.to_text()) == recipe
     assert recipe.label == "int8 + rounding + bias"
-    told = applied(net(), default="bf16", compensate=["bias"]).notes
-    assert "no layer is in whole numbers, so there is nothing to make up for" in told
+    notes = applied(net(), default="bf16", compensate=["bias"]).notes
+    assert "no layer is in integers, so there is nothing to compensate" in notes
 
 
 def test_nothing_is_made_up_for_unless_it_is_asked_for():
@@ -465,13 +465,13 @@ def test_each_technique_alone_tells_what_the_step_then_measures(technique, fmt):
     work = net()
     before, plain = weights_hash(work.model), applied(work, default=fmt)
     variant = applied(work, default=fmt, compensate=[technique])
-    told = [note for note in variant.notes if "output error" in note]
+    notes = [note for note in variant.notes if "output error" in note]
     assert weights_hash(work.model) == before, "the model itself stays as it was"
     if technique == "smooth":
-        assert not told and weights_hash(variant.module) == weights_hash(plain.module)
+        assert not notes and weights_hash(variant.module) == weights_hash(plain.module)
         return
-    assert len(told) == 1 and f"→ {variant.reports[-1].relative_error:.2g}" in told[0]
-    assert f"{plain.reports[-1].relative_error:.2g} →" in told[0]
+    assert len(notes) == 1 and f"→ {variant.reports[-1].relative_error:.2g}" in notes[0]
+    assert f"{plain.reports[-1].relative_error:.2g} →" in notes[0]
     assert weights_hash(variant.module) != weights_hash(plain.module)
 
 
@@ -503,11 +503,11 @@ def test_all_together_are_done_in_order_and_values_still_stay_in_int8():
         applied(work, default="int8"),
         applied(work, default="int8", compensate=["bias", "rounding", "equalise"]),
     )
-    told = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
-    assert told == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
+    notes = [note.split(" of ")[0] for note in variant.notes if "output error" in note]
+    assert notes == ["cross-layer equalisation", "adaptive rounding", "bias correction"]
     counts = []
     for one in (plain, variant):
-        with torch.no_grad(), counting() as conversions:
+        with torch.no_grad(), count_conversions() as conversions:
             one.model(work.inputs.args[0])
         counts.append(dict(conversions))
     assert counts[0] == counts[1]
@@ -530,7 +530,7 @@ def test_a_nan_in_the_data_names_the_layer_that_is_given_it(technique):
     work = Workload(
         model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
     )
-    with pytest.raises(StepError, match=r"layer '0' \(Linear\) is given a NaN"):
+    with pytest.raises(StepError, match=r"layer '0' \(Linear\) receives a NaN"):
         applied(work, default="int4-weights", compensate=[technique])
 
 

@@ -12,7 +12,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
 from paifuser_lab.measure.flops import counter
-from paifuser_lab.quantization import Outlet, quantized_layer
+from paifuser_lab.quantization import Requantization, quantized_layer
 from paifuser_lab.quantization.layers import saturation
 from paifuser_lab.quantization.layers.int8 import Int8Layer
 
@@ -142,5 +142,5 @@ def test_a_clamp_after_a_convolution_is_done_on_the_way_in_any_dimension(
     assert isinstance(made, Int8Layer)
     given = torch.rand(1, 4, *[6] * dimensions)
     plain = made(given).clamp(*clamp)
-    made.outlet = Outlet(onward, clamp)
-    torch.testing.assert_close(made(given).numbers(), plain, atol=onward.scale, rtol=0)
+    made.requantization = Requantization(onward, clamp)
+    torch.testing.assert_close(made(given).dequantized(), plain, atol=onward.scale, rtol=0)

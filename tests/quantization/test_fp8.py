@@ -22,9 +22,9 @@ from paifuser_lab.planner.precision import plan_precision, recipe_of
 from paifuser_lab.quantization import (
     norms_of,
     obstacle,
-    place_again,
     quantized_layer,
     remembered_of,
+    restore_layers,
 )
 from paifuser_lab.quantization.layers import fp8
 from tests.support.models import Small, images
@@ -198,7 +198,7 @@ def test_a_model_in_fp8_is_copied_saved_counted_and_put_in_place_again(tmp_path)
     inputs = work.inputs.args[0]
     with torch.no_grad():
         assert torch.equal(copy.deepcopy(variant.module)(inputs), variant.model(inputs))
-        place_again(fresh, remembered_of(variant.module, {"0", "4", "6"}, norms_of(fresh)))
+        restore_layers(fresh, remembered_of(variant.module, {"0", "4", "6"}, norms_of(fresh)))
         save_weights(variant.module, tmp_path / "weights.safetensors")
         load_weights(fresh, tmp_path / "weights.safetensors")
         assert torch.equal(fresh(inputs), variant.model(inputs))

@@ -18,7 +18,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import GROUP, quantize
 from paifuser_lab.quantization import quantized_layer
 from paifuser_lab.quantization.layers.weights_only import FEW_ROWS, WeightsOnly
-from paifuser_lab.quantization.qat.weights_only import LearningWeights
+from paifuser_lab.quantization.qat.weights_only import QatWeightsOnly
 
 MOST = FEW_ROWS[4]
 PACKED = "aten._weight_int4pack_mm_for_cpu.default"
@@ -60,7 +60,7 @@ def multiplies_integers(layer: nn.Module, given: Tensor) -> bool:
 
 
 def in_double(layer: nn.Module, given: Tensor) -> Tensor:
-    """What the operator is to give but for the rounding of its answer: its inputs and scales in
+    """What the operator is to give but for the rounding of its output: its inputs and scales in
     bf16, everything else exact.
     """
     is_turned = not isinstance(layer, nn.Linear)
@@ -80,7 +80,7 @@ SHAPES = {
     "one of each": (5, 33),
     "less than a group": (16, 7),
     "many classes": (1000, 128),
-    "one answer": (1, 32),
+    "one output": (1, 32),
 }
 
 
@@ -95,7 +95,7 @@ def test_few_rows_are_multiplied_by_the_integers_that_the_weight_is(name, dtype)
         answer = made(given)
         assert answer.dtype == dtype and answer.shape == (2, 3, outputs)
         assert error(answer, in_double(layer, given)) < 2.0**-8, (
-            "the answer is rounded to bf16, and nothing else happens to it"
+            "the output is rounded to bf16, and nothing else happens to it"
         )
         assert error(answer, given.double() @ made.weight.double().t()) < 6e-3
 
@@ -183,7 +183,7 @@ def test_a_saved_model_multiplies_the_same_integers_when_it_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("rows", [1, MOST, MOST + 1])
 def test_a_layer_that_learns_answers_as_the_live_one_to_the_bit_with_gradients_and_without(rows):
-    learned = LearningWeights(nn.Linear(64, 32), "int4-weights", learns=True)
+    learned = QatWeightsOnly(nn.Linear(64, 32), "int4-weights", learns=True)
     given = torch.randn(rows, 64, requires_grad=True)
     with torch.no_grad():
         wanted = learned.converted()(given)
@@ -198,7 +198,9 @@ def test_a_layer_that_learns_answers_as_the_live_one_to_the_bit_with_gradients_a
 def test_the_notes_tell_which_layers_multiply_integers_which_do_not_and_what_bf16_adds():
     variant = lab.apply(small(), Recipe([INT4]))
     packed, made = variant.notes
-    assert packed.startswith("2 layers ('2', '4') in int4: multiplied as packed integers in bf16")
+    assert packed.startswith(
+        "2 layers ('2', '4') in int4: layer_operands as packed integers in bf16"
+    )
     assert f"at most {MOST} rows" in packed
     assert made == (
         "1 layer ('0') in int4: weights made at each call, since torch has no packed operator "

@@ -1,4 +1,4 @@
-"""Layers in whole numbers: the arithmetic, the values that stay in int8 between them, and the
+"""Layers in int8: the arithmetic, the values that stay in int8 between them, and the
 format a click gives them.
 """
 
@@ -22,13 +22,13 @@ from paifuser_lab.model.graph import observe
 from paifuser_lab.model.weights import weights_bytes
 from paifuser_lab.quantization import (
     Int8Tensor,
-    Outlet,
+    Requantization,
     calibrate,
-    counting,
-    outlets,
+    count_conversions,
     quantized_layer,
+    requantizations,
 )
-from paifuser_lab.quantization.layers import int_mm
+from paifuser_lab.quantization.layers import on_gpu
 from tests.support.models import Tied, ids
 
 
@@ -147,7 +147,7 @@ def test_the_product_that_a_gpu_has_gives_the_same_numbers(rows, inputs, outputs
     steps = torch.randint(0, 256, (rows, inputs), dtype=torch.uint8)
     with torch.no_grad():
         wanted = F.linear((steps.float() - span.zero) * span.scale, made.weight, layer.bias)
-        got = int_mm.linear(steps, span, made.values, made.scales[:, 0], made.bias)
+        got = on_gpu.int_mm_linear(steps, span, made.values, made.scales[:, 0], made.bias)
     torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -178,15 +178,15 @@ def test_a_layer_of_few_bits_computes_with_its_rounded_weights(name, make, input
 def test_values_stay_in_int8_through_relu_and_pooling_and_the_answer_is_the_same():
     work = block()
     variant = chosen(work, default="int8")
-    with torch.no_grad(), counting() as conversions:
+    with torch.no_grad(), count_conversions() as conversions:
         stayed = variant.model(work.inputs.args[0])
     assert conversions == {"to int8": 3}, (
         "the images, the pooled values, which the sum reads too, and the mean"
     )
     alone = copy.deepcopy(variant.module)
     for layer in (alone.stem, alone.one, alone.two, alone.head):
-        layer.outlet = Outlet()
-    with torch.no_grad(), counting() as conversions:
+        layer.requantization = Requantization()
+    with torch.no_grad(), count_conversions() as conversions:
         assert error(alone(work.inputs.args[0]), stayed) < 0.02
     assert conversions == {"to int8": 4}
     assert error(stayed, work.output()) < 0.05
@@ -227,18 +227,18 @@ STEPS = Int8Tensor(torch.randint(0, 255, (2, 4, 6, 6), dtype=torch.uint8), Range
     ],
 )
 def test_an_int8_tensor_is_a_tensor_of_numbers_like_any_other(change):
-    one = Int8Tensor(STEPS.steps.clone(), STEPS.span)
-    plain = one.numbers()
+    one = Int8Tensor(STEPS.quantized.clone(), STEPS.span)
+    plain = one.dequantized()
     with torch.no_grad():
         made = change(one)
         wanted = change(plain)
-    got = made.numbers() if isinstance(made, Int8Tensor) else made
+    got = made.dequantized() if isinstance(made, Int8Tensor) else made
     assert got.dtype == wanted.dtype
     torch.testing.assert_close(got, wanted, atol=float(STEPS.span.scale), rtol=0)
 
 
 def test_writing_into_a_part_of_an_int8_tensor_is_refused_not_lost():
-    one = Int8Tensor(STEPS.steps.clone(), STEPS.span)
+    one = Int8Tensor(STEPS.quantized.clone(), STEPS.span)
     with torch.no_grad(), pytest.raises(StepError, match="writes in place into a part"):
         one[:, 0].add_(1)
 
@@ -247,9 +247,9 @@ def test_a_reader_that_is_not_in_int8_is_given_numbers():
     work = block()
     spans = calibrate(work.model, [lambda: work.output()], ["one", "two"])
     graph = observe(work.model, lambda: work.output())
-    assert outlets(graph, spans).keys() == {"one"}, "two is read by a sum"
-    assert outlets(graph, {"one": spans["one"]}) == {}
-    assert outlets(graph, spans)["one"].clamp == (0.0, None)
+    assert requantizations(graph, spans).keys() == {"one"}, "two is read by a sum"
+    assert requantizations(graph, {"one": spans["one"]}) == {}
+    assert requantizations(graph, spans)["one"].clamp == (0.0, None)
 
 
 @pytest.mark.parametrize("how", ["min-max", "percentile", "mse"])
@@ -297,7 +297,7 @@ def test_steps_are_taken_as_they_are_only_where_they_are_of_the_layers_own_span(
     with torch.no_grad():
         if how == "written into":
             given.mul_(0.25)
-        plain = given.numbers()
+        plain = given.dequantized()
         torch.testing.assert_close(layer(given), layer(plain))
         assert error(layer(given), F.linear(plain.clamp(-1, 2), layer.weight, layer.bias)) < 0.05
 
@@ -315,8 +315,8 @@ def test_a_layer_does_not_hand_on_to_readers_that_want_different_spans():
     model = Fork()
     graph = observe(model, lambda: model(torch.randn(2, 4)))
     spans = {"stem": Range(-1, 1), "left": Range(-2, 2), "right": Range(-2, 2)}
-    assert outlets(graph, spans)["stem"].span == Range(-2, 2)
-    assert "stem" not in outlets(graph, spans | {"right": Range(-2, 3)})
+    assert requantizations(graph, spans)["stem"].span == Range(-2, 2)
+    assert "stem" not in requantizations(graph, spans | {"right": Range(-2, 3)})
 
 
 def test_a_nan_in_the_data_names_the_layer_that_is_given_it():
@@ -324,7 +324,7 @@ def test_a_nan_in_the_data_names_the_layer_that_is_given_it():
     work = Workload(
         model, torch.randn(2, 4), train=[(torch.full((2, 4), float("nan")), torch.zeros(2))]
     )
-    with pytest.raises(StepError, match=r"layer '0' \(Linear\) is given a NaN"):
+    with pytest.raises(StepError, match=r"layer '0' \(Linear\) receives a NaN"):
         chosen(work, default="int8")
 
 

@@ -14,7 +14,13 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, Workload
 from paifuser_lab.formats import Range
 from paifuser_lab.kernels.runners import run_by
-from paifuser_lab.quantization import Int8Layer, Int8Tensor, Outlet, factory, quantized_layer
+from paifuser_lab.quantization import (
+    Int8Layer,
+    Int8Tensor,
+    Requantization,
+    factory,
+    quantized_layer,
+)
 from paifuser_lab.quantization.layers import on_gpu
 from tests.support.cuda_on_cpu.emulator import source_of
 from tests.support.kernel_checks import built, needs_compiler
@@ -49,7 +55,7 @@ def layer_and_steps(name):
 
 @torch.no_grad
 def both(made, given, monkeypatch):
-    """What oneDNN answers, and what a layer of the same numbers does when it is on a GPU."""
+    """What oneDNN outputs, and what a layer of the same numbers does when it is on a GPU."""
     twin = copy.deepcopy(made)
     expected = made(given)
     with monkeypatch.context() as patch:
@@ -64,10 +70,10 @@ def both(made, given, monkeypatch):
 @pytest.mark.parametrize("clamp", [None, (0, None), (0, 6)])
 def test_steps_are_those_of_onednn(name, clamp, monkeypatch):
     made, given = layer_and_steps(name)
-    made.outlet = Outlet(Range(-0.9 if clamp is None else 0.0, 1.1), clamp)
+    made.requantization = Requantization(Range(-0.9 if clamp is None else 0.0, 1.1), clamp)
     expected, found = both(made, given, monkeypatch)
-    assert isinstance(found, Int8Tensor) and found.span == made.outlet.span
-    apart = (expected.steps.int() - found.steps.int()).abs()
+    assert isinstance(found, Int8Tensor) and found.span == made.requantization.span
+    apart = (expected.quantized.int() - found.quantized.int()).abs()
     assert apart.max() <= 1 and (apart > 0).double().mean() < 0.005, (
         "midway between two steps either is right"
     )
@@ -83,10 +89,10 @@ def test_numbers_are_those_of_onednn(name, monkeypatch):
 
 def test_a_clamp_that_no_kernel_has_is_left_to_the_model(gpu):
     made, given = layer_and_steps("linear")
-    made.outlet = Outlet(Range(-1.0, 1.0), (-1.0, 1.0))
-    assert not on_gpu.hands_on(made, given.steps)
-    made.outlet = Outlet(Range(0.0, 1.0), (0, 6))
-    assert on_gpu.hands_on(made, given.steps)
+    made.requantization = Requantization(Range(-1.0, 1.0), (-1.0, 1.0))
+    assert not on_gpu.can_requantize(made, given.quantized)
+    made.requantization = Requantization(Range(0.0, 1.0), (0, 6))
+    assert on_gpu.can_requantize(made, given.quantized)
 
 
 @needs_compiler
@@ -148,4 +154,4 @@ def test_without_cupy_the_extra_is_named(monkeypatch):
 
 def test_on_a_cpu_onednn_computes():
     made, given = layer_and_steps("linear")
-    assert not on_gpu.takes(made, given.steps)
+    assert not on_gpu.takes(made, given.quantized)

@@ -22,15 +22,15 @@ from paifuser_lab.model.fold import fold, plan_fold
 from paifuser_lab.quantization import (
     Calibration,
     Int8Layer,
-    Outlet,
     QuantizedLayer,
-    outlets,
-    possible,
+    Requantization,
+    requantizations,
     saturates,
-    seen,
+    supported_formats,
+    trace_graph,
 )
-from paifuser_lab.quantization.conversion import from_steps, to_steps
-from paifuser_lab.quantization.qat import LearningInt8, prepare
+from paifuser_lab.quantization.conversion import dequantize_values, quantize_values
+from paifuser_lab.quantization.qat import QatInt8, prepare
 from paifuser_lab.quantization.qat.learned_ranges import LearnedRange, LearnedScales
 from paifuser_lab.quantization.qat.straight_through import rounded, rounded_weight, step_weight
 from tests.support.models import enliven
@@ -74,7 +74,9 @@ def learning(work: Workload, name: str = "int8", **more: Any) -> Any:
         for layer, part in model.named_modules()
         if layer and any(True for _ in part.parameters(recurse=False))
     }
-    return prepare(work, model, possible(work, model, wanted, ())[0], Calibration(), **more)
+    return prepare(
+        work, model, supported_formats(work, model, wanted, ())[0], Calibration(), **more
+    )
 
 
 def stirred(learners: Any) -> Any:
@@ -104,20 +106,20 @@ def error(one: Tensor, other: Tensor) -> float:
 
 
 def gap(work: Workload, model: nn.Module) -> float:
-    """How far a model's answers to data are from the original's."""
+    """How far a model's outputs to data are from the original's."""
     images = torch.cat([inputs for inputs, _ in work.test or work.train])
     with torch.no_grad():
         return error(model(images), work.model(images))
 
 
 def kinds(variant: lab.Variant) -> dict[str, Any]:
-    """What each layer of whole numbers is, beside its numbers."""
+    """What each quantized layer is, beside its numbers."""
     modules = variant.module.named_modules()
     return {
         name: (
             type(one),
             one.format,
-            getattr(one, "outlet", Outlet()).span is None,
+            getattr(one, "requantization", Requantization()).span is None,
             one.values.shape,
         )
         for name, one in modules
@@ -158,8 +160,8 @@ def test_a_value_between_layers_finds_its_step_again(low, high, seed):
     torch.manual_seed(seed)
     span = Range(low, high)
     values = 6 * torch.randn(500)
-    once = from_steps(to_steps(values, span), span, torch.float32)
-    assert torch.equal(to_steps(once, span), to_steps(values, span))
+    once = dequantize_values(quantize_values(values, span), span, torch.float32)
+    assert torch.equal(quantize_values(once, span), quantize_values(values, span))
     assert torch.equal(LearnedRange(span, learns=True)(values), once)
 
 
@@ -226,8 +228,8 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     """
     layer, norm = nn.Conv2d(4, 6, 3, stride=2, padding=1), enliven(nn.BatchNorm2d(6))
     span, onward = LearnedRange(Range(-3, 3), learns=True), LearnedRange(Range(0, 4), learns=True)
-    made = LearningInt8(layer, span, norm=norm, learns=True).eval()
-    made.hand_on(Outlet(onward.span, (0.0, None)), onward)
+    made = QatInt8(layer, span, norm=norm, learns=True).eval()
+    made.requantize_to(Requantization(onward.span, (0.0, None)), onward)
     images, weights = torch.randn(2, 4, 9, 9, requires_grad=True), torch.randn(2, 6, 5, 5)
     torch.autograd.backward((made(images) * weights).sum())
 
@@ -247,7 +249,8 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     seen = (
         seen
         + (
-            from_steps(to_steps(images.detach(), span.span), span.span, torch.float64) - seen
+            dequantize_values(quantize_values(images.detach(), span.span), span.span, torch.float64)
+            - seen
         ).detach()
     )
     answer = (
@@ -263,7 +266,7 @@ def test_gradients_of_an_int8_layer_are_those_of_its_float_arithmetic_in_double(
     assert error(images.grad.double(), given.grad) < 1e-4
 
 
-def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_that_is_too_wide_to_be_narrower():
+def test_a_range_that_cuts_off_too_much_learns_to_be_wider_and_one_too_wide_to_be_narrower():
     values = torch.randn(4, 100).abs()
     for start, is_wider in ((Range(0, 0.5), True), (Range(0, 60), False)):
         span = LearnedRange(start, learns=True)
@@ -306,11 +309,13 @@ def test_what_a_model_answers_in_training_is_what_the_live_model_answers_to_the_
         assert torch.equal(trained, answer(work, learners.model))
         assert torch.equal(with_gradients, trained)
     folded = copy.deepcopy(work.model).eval()
-    fold(folded, plan_fold(folded, seen(work, folded)).pairs)
-    agreed = outlets(seen(work, folded), {layer: one.span for layer, one in live.items()})
-    assert {layer: one.outlet for layer, one in live.items() if one.outlet.span} == agreed, (
-        "neighbours agree on ranges after training"
+    fold(folded, plan_fold(folded, trace_graph(work, folded)).pairs)
+    agreed = requantizations(
+        trace_graph(work, folded), {layer: one.span for layer, one in live.items()}
     )
+    assert {
+        layer: one.requantization for layer, one in live.items() if one.requantization.span
+    } == agreed, "neighbours agree on ranges after training"
     assert agreed or name in ("vit-s-tiny", "bert-base-tiny")
 
 
@@ -412,7 +417,7 @@ def test_it_ends_in_the_layers_that_precision_makes():
     trained = lab.apply(work, Recipe([{"qat": {"epochs": 1}}]))
     assert kinds(plain) == kinds(trained) and len(kinds(plain)) == 5
     assert trained.notes[:2] == (
-        "5 layers learned to be int8, with their ranges and scales",
+        "5 layers trained in int8, with their ranges and scales",
         "2 batch-norm layers folded into them",
     )
     assert trained.notes[-1] == plain.notes[-1], "as many conversions"
@@ -502,14 +507,14 @@ def test_labels_count_where_they_are_asked_to():
 
 def test_batch_norms_are_frozen_when_their_share_of_the_steps_is_done(monkeypatch):
     loose: list[bool] = []
-    forward = LearningInt8.forward
+    forward = QatInt8.forward
 
-    def seen_forward(layer: LearningInt8, images: Tensor) -> Tensor:
+    def seen_forward(layer: QatInt8, images: Tensor) -> Tensor:
         if torch.is_grad_enabled() and layer.norm is not None and layer.weight.shape[1] == 3:
             loose.append(layer.norm.training)
         return forward(layer, images)
 
-    monkeypatch.setattr(LearningInt8, "forward", seen_forward)
+    monkeypatch.setattr(QatInt8, "forward", seen_forward)
     lab.apply(
         small(), Recipe([{"qat": {"epochs": 2, "freeze_norms_after": 0.5, "answers": "values"}}])
     )
@@ -529,11 +534,11 @@ def test_patterns_add_up_and_the_label_says_what_is_trained():
     [
         ([{"qat": {}}], {"train": None}, "nothing to learn from"),
         ([{"qat": {"hard": 0.5}}], {}, "hard: 0.5 asks for the workload's own loss"),
-        ([{"qat": {"default": "fp32"}}], {}, "no layer is to be in whole numbers"),
+        ([{"qat": {"default": "fp32"}}], {}, "no layer is to be in integers"),
         (
             [{"qat": {"default": "fp32", "layers": {"relu": "int8"}}}],
             {},
-            "no layer is to be in whole numbers",
+            "no layer is to be in integers",
         ),
         ([{"qat": {"layers": {"norm": "int8"}}}], {}, "layer 'norm' .* cannot be in int8"),
         ([{"precision": {"default": "int8"}}, {"qat": {}}], {}, "put 'qat' before precision"),

@@ -14,7 +14,7 @@ from paifuser_lab import Recipe, Workload
 from paifuser_lab.errors import PaifuserError, RecipeError, StepError
 from paifuser_lab.model.watch import not_finite
 from paifuser_lab.model.weights import weights_hash
-from paifuser_lab.quantization.float_formats import convert
+from paifuser_lab.quantization.float_formats import cast_at_boundary
 from tests.support.models import Mapped, Small, Tied, ids, images
 
 
@@ -200,7 +200,7 @@ def test_an_answer_that_becomes_infinite_is_refused() -> None:
 
 
 class Masking(nn.Module):
-    """Its answer has places that are infinite on purpose."""
+    """Its output has places that are infinite on purpose."""
 
     def __init__(self, limit: float = -torch.inf) -> None:
         super().__init__()
@@ -323,7 +323,9 @@ def test_autocast_is_compiled_and_is_refused_by_exporters() -> None:
 
 def test_a_device_without_autocast_is_named() -> None:
     with pytest.raises(PaifuserError, match="amp-bf16: torch has no autocast on meta; choose bf16"):
-        convert(nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32")
+        cast_at_boundary(
+            nn.Linear(2, 2, device="meta"), inside="amp-bf16", outside="fp32", original="fp32"
+        )
 
 
 BARE = nn.Linear(4, 4)
@@ -353,7 +355,8 @@ def test_a_model_that_is_itself_a_layer_says_how_to_round_it(name: str) -> None:
 def test_what_is_rounded_is_not_rounded_again_in_silence(again: dict[str, Any]) -> None:
     with pytest.raises(
         StepError,
-        match=r"'a' is in int8 already, and is not rounded again; let one 'precision' say all of it",
+        match=r"'a' is in int8 already, and is not rounded again; "
+        r"let one 'precision' say all of it",
     ):
         lab.apply(nested(), Recipe([{"precision": {"default": "int8"}}, {"precision": again}]))
 

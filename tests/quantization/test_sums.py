@@ -25,12 +25,12 @@ from paifuser_lab.quantization import (
     Int8Tensor,
     calibrate,
     norms_of,
-    place_again,
     remembered_of,
+    restore_layers,
     saturates,
-    seen,
+    trace_graph,
 )
-from paifuser_lab.quantization.residuals import plan_sums, rounded_answers
+from paifuser_lab.quantization.residuals import plan_residuals, rounded_outputs
 
 SAME = 0.02  # relative L2: an engine rounds a value between two steps to the other one now and then
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -215,10 +215,10 @@ def test_openvino_keeps_bytes_between_convolutions(tmp_path):
         runtime = (
             openvino.Core().compile_model(str(tmp_path / "model.onnx"), "CPU").get_runtime_model()
         )
-        told = [one.get_rt_info() for one in runtime.get_ordered_ops()]
+        infos = [one.get_rt_info() for one in runtime.get_ordered_ops()]
         return Counter(
             one["outputPrecisions"].astype(str)
-            for one in told
+            for one in infos
             if one["layerType"].astype(str) == "Convolution"
         )
 
@@ -229,17 +229,19 @@ def test_openvino_keeps_bytes_between_convolutions(tmp_path):
 def sums_of(model: nn.Module) -> Any:
     work = work_of(model)
     layers = [name for name, one in model.named_modules() if isinstance(one, nn.Conv2d | nn.Linear)]
-    return plan_sums(seen(work, model), calibrate(model, [lambda: work.output()], layers))
+    return plan_residuals(
+        trace_graph(work, model), calibrate(model, [lambda: work.output()], layers)
+    )
 
 
 def test_who_rounds_is_planned_from_a_run():
     plan = sums_of(Residual())
     assert plan.sums == 3
     assert set(plan.modules) == {"relu", "blocks.0.relu", "blocks.1.relu"}
-    assert {layer for layer, giving in plan.layers.items() if giving.is_shared} == {
+    assert {layer for layer, rounding in plan.layers.items() if rounding.is_shared} == {
         "blocks.0.two", "blocks.1.two", "blocks.1.shortcut", "blocks.2.two",
     }  # fmt: skip
-    assert plan.takers == {"blocks.0.one", "blocks.1.one", "blocks.1.shortcut", "blocks.2.one"}
+    assert plan.consumers == {"blocks.0.one", "blocks.1.one", "blocks.1.shortcut", "blocks.2.one"}
 
 
 class Asking(Residual):
@@ -251,7 +253,7 @@ class Asking(Residual):
 
 
 class Inline(nn.Module):
-    """A sum that another reads and that no module answers: nobody could round it for both."""
+    """A sum that another reads and that no module outputs: nothing could round it for both."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -273,7 +275,7 @@ def test_sums_that_no_int8_layer_reads_stay_as_they_are():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True)
     work = Workload(nn.Sequential(layer, nn.Linear(8, 3)), torch.randn(2, 5, 8))
     one, other = chosen(work), chosen(work, sums="numbers")
-    assert not rounded_answers(one.module)
+    assert not rounded_outputs(one.module)
     with torch.no_grad():
         assert torch.equal(one.model(work.inputs.args[0]), other.model(work.inputs.args[0]))
 
@@ -293,7 +295,7 @@ def test_a_sum_goes_on_in_int8_live():
 def test_layers_in_16_bits_around_sums_in_int8():
     work = work_of(Residual())
     variant = chosen(work, default="bf16", layers={"*": "int8", "head": "bf16"})
-    assert rounded_answers(variant.module)
+    assert rounded_outputs(variant.module)
     assert error(variant.model(work.inputs.args[0]), work.output()) < 0.1
 
 
@@ -301,9 +303,9 @@ def test_the_same_is_put_in_place_again_without_data():
     work = work_of(Residual())
     fresh = copy.deepcopy(work.model)
     model = chosen(work).module
-    layers = {name for name, one in model.named_modules() if hasattr(one, "outlet")}
+    layers = {name for name, one in model.named_modules() if hasattr(one, "requantization")}
     remembered = remembered_of(model, layers, norms_of(fresh))
-    place_again(fresh, remembered)
+    restore_layers(fresh, remembered)
     fresh.load_state_dict(model.state_dict())
     images = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
@@ -328,7 +330,10 @@ def test_a_bias_beside_weights_of_nearly_nothing_is_exported_whole_or_not_at_all
 
 def test_a_range_of_its_own_is_that_of_what_leaves_the_layer():
     plan = sums_of(Residual())
-    outlets = plan.outlets(
-        {taker: Range(0, 1) for taker in plan.takers}, {name: Range(-2, 3) for name in plan.unknown}
+    requantizations = plan.requantizations(
+        {consumer: Range(0, 1) for consumer in plan.consumers},
+        {name: Range(-2, 3) for name in plan.unknown},
     )
-    assert outlets["blocks.0.two"].span == Range(-2, 3) and outlets["stem"].span == Range(0, 1)
+    assert requantizations["blocks.0.two"].span == Range(-2, 3) and requantizations[
+        "stem"
+    ].span == Range(0, 1)

@@ -23,7 +23,7 @@ from paifuser_lab.model.weights import weights_hash
 from paifuser_lab.variant import Variant
 
 EXACT = 1e-5
-WAYS = ["oneDNN", *(["MKL"] if torch._C.has_mkl else [])]
+BACKENDS = ["oneDNN", *(["MKL"] if torch._C.has_mkl else [])]
 
 
 def fused(model: nn.Module, *inputs: Any, **options: Any) -> Variant:

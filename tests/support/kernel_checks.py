@@ -170,7 +170,7 @@ def _check_refused(operator: Any, inputs: tuple[Any, ...]) -> None:
     """A gradient that somebody asks for is refused in a sentence."""
     made = operator(*(one.requires_grad_() if _has_gradient(one) else one for one in inputs))
     if made.requires_grad:
-        with pytest.raises(KernelError, match="whole numbers, which have no gradient"):
+        with pytest.raises(KernelError, match="integers, which have no gradient"):
             made.sum().backward()
 
 

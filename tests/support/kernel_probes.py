@@ -104,7 +104,7 @@ def check_bytes(run: Run, device: str = "cpu") -> None:
 def whole(
     chance: np.random.Generator, shape: tuple[int, int], kind: type[np.integer]
 ) -> np.ndarray:
-    """Whole numbers from end to end of a type, both ends among them."""
+    """Integers from end to end of a type, both ends among them."""
     ends = np.iinfo(kind)
     made = chance.integers(ends.min, ends.max + 1, shape).astype(kind)
     made[0, :4], made[1, :4] = ends.min, ends.max

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import paifuser_lab as lab
-from paifuser_lab.attention.sparsity import Keeping
+from paifuser_lab.attention.sparsity import Sparsity
 from paifuser_lab.attention.static_lists import lists_from_data
 from paifuser_lab.errors import DataError, MeasureError, StepError
 from paifuser_lab.planner.precision import costs
@@ -99,9 +99,6 @@ ASKED = {
     "sensitivity by several methods": lambda work: lab.sensitivity(
         work, methods=("quadratic", "ablation", "output"), formats=("int4-weights",), batches=4
     ),
-    "taylor of prune": lambda work: lab.apply(
-        work, lab.Recipe([{"prune": {"ratio": 0.5, "importance": "taylor", "repair": []}}])
-    ),
     "calibration batches": lambda work: calibration_batches(work, 4),
     "sampled batches": lambda work: drawn(work, 4),
     "first batches": lambda work: list(islice(first_batches(work.train, CPU, "train data"), 4)),
@@ -121,6 +118,16 @@ def test_four_batches_asked_of_a_list_of_a_million_are_four_read(asking: str) ->
     listed = Listed()
     ASKED[asking](work_of(listed))
     assert len(listed.numbers) == 4
+
+
+@pytest.mark.parametrize("kind", [Loader, Sized])
+def test_prune_reads_the_sixteen_batches_that_importance_is_estimated_on(kind: Any) -> None:
+    loader = kind()
+    step = {"prune": {"ratio": 0.5, "importance": "taylor", "repair": []}}
+    lab.apply(work_of(loader), lab.Recipe([step]))
+    shown = kind()
+    lab.importance(work_of(shown), "taylor")
+    assert (loader.read, loader.furthest) == (16, 16) == (shown.read, shown.furthest)
 
 
 def test_ranges_of_int8_inputs_are_taken_from_sixteen_batches_of_a_list_as_documented() -> None:
@@ -155,7 +162,7 @@ def test_the_refit_of_prune_reads_only_those(repair: str) -> None:
 
 def test_lists_of_attention_read_sixteen_examples() -> None:
     loader = Loader(examples=4)
-    lists_from_data(nn.Identity(), work_of(loader), ["x"], Keeping("local", 0.5))
+    lists_from_data(nn.Identity(), work_of(loader), ["x"], Sparsity("local", 0.5))
     assert loader.read == 0, "only kind block looks at data"
     assert samples_of(work_of(loader), 16).count == 16 and loader.read == 4
 

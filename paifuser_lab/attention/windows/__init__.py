@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..subclassing import Grafted, graft_on
+from ..subclassing import Subclassed, subclass_layer
 from .biases import KeptBias
 from .fused import FusedWindows
 from .transformers import FusedLayer, is_swin_layer
@@ -33,11 +33,11 @@ def make_fused(model: nn.Module, layer: str) -> None:
     """Let a block of Swin attend in one pass."""
     block = model.get_submodule(layer)
     if (graft := _graft_for(block)) is not None:
-        graft_on(block, graft)
+        subclass_layer(block, graft)
         block.kept_bias = KeptBias()  # type: ignore[assignment]
 
 
-def _graft_for(layer: nn.Module) -> type[Grafted] | None:
+def _graft_for(layer: nn.Module) -> type[Subclassed] | None:
     if is_swin_block(layer):
         return FusedBlock
     return FusedLayer if is_swin_layer(layer) else None

@@ -21,7 +21,7 @@ def added(
 
 
 class KeptBias:
-    """The last answer of `added`; a copy of the layer begins without it."""
+    """The last output of `added`; a copy of the layer begins without it."""
 
     def __init__(self) -> None:
         self.key: tuple[Any, ...] = ()

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from ...errors import StepError
 from ...kernels import attend_windows
-from ..subclassing import Grafted
+from ..subclassing import Subclassed
 from .biases import KeptBias
 
 
-class FusedWindows(Grafted):
+class FusedWindows(Subclassed):
     """A block whose attention takes the image as it lies; where its parts are, the families say."""
 
     kept_bias: KeptBias
@@ -57,8 +57,8 @@ class FusedWindows(Grafted):
         mixed = F.scaled_dot_product_attention(
             query, key, value, attn_mask=added, dropout_p=dropout
         )
-        found = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
-        return torch.roll(found, (shift, shift), dims=(1, 2)) if shift else found
+        results = _joined(self.projected(mixed.transpose(1, 2).flatten(2)), height, width, window)
+        return torch.roll(results, (shift, shift), dims=(1, 2)) if shift else results
 
 
 def _cut(image: Tensor, window: int) -> Tensor:

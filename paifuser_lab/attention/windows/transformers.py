@@ -76,10 +76,10 @@ class FusedLayer(FusedWindows):
         padded, _ = self.maybe_pad(image, height, width)
         dropout = self.attention.attention_dropout if self.training else 0.0
         mixed = self.dropout(self.attended(padded, self.window_size, self.shift_size, dropout))
-        found = hidden_states + self.drop_path(
+        results = hidden_states + self.drop_path(
             mixed[:, :height, :width].reshape(batch, tokens, channels)
         )
-        return found + self.dropout(self.mlp(self.layernorm_after(found))), None
+        return results + self.dropout(self.mlp(self.layernorm_after(results))), None
 
 
 def is_swin_layer(layer: nn.Module) -> bool:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ...kernels import KERNELS, choose_blocks, depthwise_int8, pointwise_int8
-from ...kernels.block_sparse_attention import BLOCK, blocks_of
+from ...kernels.block_gather import BLOCK, blocks_of
 from ...kernels.kernel import Kernel
 from . import int8_cases, peers
-from .checking import Inputs, allowed_for_means, allowed_for_steps, allowed_for_sums
+from .checking import Inputs, allowed_for_means, allowed_for_quantized, allowed_for_sums
 from .peers import Peer
 
 TYPE = torch.bfloat16
@@ -179,7 +179,7 @@ def _depthwise_int8(
         return int8_cases.images(batch, channels, side, kernel, activation, device)
 
     operations = 2 * batch * channels * side**2 * kernel**2
-    allowed = allowed_for_steps(depthwise_int8.numbers)
+    allowed = allowed_for_quantized(depthwise_int8.float_output)
     return Case(KERNELS["depthwise_int8"], name, make, operations, allowed, peers.of_depthwise_int8)
 
 
@@ -196,7 +196,7 @@ def _pointwise_int8(
         return int8_cases.rows(rows, depth, columns, activation, device, has_residual=has_residual)
 
     operations = 2 * torch.Size(rows).numel() * depth * columns
-    allowed = allowed_for_steps(pointwise_int8.numbers)
+    allowed = allowed_for_quantized(pointwise_int8.float_output)
     return Case(KERNELS["pointwise_int8"], name, make, operations, allowed, peers.of_pointwise_int8)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.kernel import Kernel
-from ...kernels.steps import Given
+from ...kernels.quantized import Int8Inputs
 
 Inputs = tuple[Any, ...]
 NEAR_HALF = 0.002  # of a step: what fp32 may add to a number of some hundred steps, and more
@@ -38,7 +38,9 @@ def allowed_for_sums(inputs: Inputs, expected: Tensor) -> Tensor:
     return 0.51 * torch.finfo(inputs[0].dtype).eps * expected.abs() + 1e-4
 
 
-def allowed_for_steps(numbers: Callable[[Given], Tensor]) -> Callable[[Inputs, Tensor], Tensor]:
+def allowed_for_quantized(
+    numbers: Callable[[Int8Inputs], Tensor],
+) -> Callable[[Inputs, Tensor], Tensor]:
     """Exact sums, rounded once: the same step, or its neighbour where the number lies midway
     between them.
     """
@@ -48,7 +50,7 @@ def allowed_for_steps(numbers: Callable[[Given], Tensor]) -> Callable[[Inputs, T
             one.double() if isinstance(one, Tensor) and one.is_floating_point() else one
             for one in inputs
         ]
-        given = Given(*wide)
+        given = Int8Inputs(*wide)
         wanted = numbers(given) / given.out_scale
         is_midway = (wanted - wanted.floor() - 0.5).abs() < NEAR_HALF
         return 0.5 + 0.5 * is_midway.double()

@@ -14,9 +14,8 @@ from ...errors import KernelError
 from ...kernels.runners import Runner
 from ...kernels.tiles import Tile
 from ...kernels.tuning.candidates import Prospects
-from ...kernels.tuning.final_rounds import finals
-from ...kernels.tuning.record import Winner, said
-from ...kernels.tuning.search import search
+from ...kernels.tuning.record import Winner, describe_tile
+from ...kernels.tuning.search import finals, search
 from .cases import Case, floor_bytes
 from .checking import Inputs, error_of, exact
 from .timing import Clock, Run, calls_of, sets_needed, timed_in_turn
@@ -98,7 +97,7 @@ def winner(held: Contest, ranked: Prospects, *, budget: int, seconds: float) -> 
         )
         raise KernelError(
             f"{held.case.kernel.name} cannot be tuned, its default tile, "
-            f"{said(dict(tiles.default))}, fails: {why}"
+            f"{describe_tile(dict(tiles.default))}, fails: {why}"
         )
     field: list[Tile] = [one.tile for one in found.ranked[:FINALISTS]]
     tile, ms, default_ms = finals(field, held.in_turn, rival=tiles.default)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...kernels.steps import Given, activated, residual_of, rounded, sums_of
+from ...kernels.quantized import Int8Inputs, apply_activation, float_residual, rounded, weight_sums
 from .checking import Inputs
 
 ZERO, OUT_ZERO, OUT_SCALE = -5, 3, 0.04
@@ -46,32 +46,34 @@ def rows(
 
 def by_int_mm(*inputs: Any) -> Tensor:
     """A linear layer on torch's own product of int8."""
-    given = Given(*inputs)
+    given = Int8Inputs(*inputs)
     flat = given.x.reshape(-1, given.x.shape[-1])
     whole = torch._int_mm(flat, given.weight.t())
     if given.sums is not None:
         whole = whole - given.zero * given.sums
     made = (whole.to(given.scales.dtype) * given.scales).reshape(
         *given.x.shape[:-1], -1
-    ) + residual_of(given)
-    return rounded(given, activated(given, made if given.bias is None else made + given.bias))
+    ) + float_residual(given)
+    return rounded(
+        given, apply_activation(given, made if given.bias is None else made + given.bias)
+    )
 
 
 def as_images(inputs: Inputs) -> Inputs:
     """The same convolution for the kernel that computes in bf16."""
-    given = Given(*inputs)
+    given = Int8Inputs(*inputs)
     return (*_in_bf16(given), given.stride, given.padding, given.activation)
 
 
 def as_rows(inputs: Inputs) -> Inputs:
     """The same linear layer for the kernel that computes in bf16."""
-    given = Given(*inputs)
+    given = Int8Inputs(*inputs)
     return (*_in_bf16(given), given.activation)
 
 
-def _in_bf16(given: Given) -> tuple[Tensor | None, ...]:
+def _in_bf16(given: Int8Inputs) -> tuple[Tensor | None, ...]:
     scales = given.scales.reshape(-1, *[1] * (given.weight.dim() - 1))
-    residual = residual_of(given)
+    residual = float_residual(given)
     numbers = (
         given.x.float() - given.zero,
         given.weight * scales,
@@ -87,7 +89,15 @@ def _given(
     channels = weight.shape[0]
     scales = (torch.rand(channels, device=x.device) + 0.1) * worth
     more = residual, 0.01, OUT_ZERO, OUT_SCALE, OUT_ZERO, torch.int8, activation
-    return x, ZERO, weight, scales, sums_of(weight), torch.randn(channels, device=x.device), *more
+    return (
+        x,
+        ZERO,
+        weight,
+        scales,
+        weight_sums(weight),
+        torch.randn(channels, device=x.device),
+        *more,
+    )
 
 
 def _steps(device: torch.device, *shape: int) -> Tensor:

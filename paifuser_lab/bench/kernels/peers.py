@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 
 from ...kernels import (
-    block_sparse_attention,
+    block_gather,
     depthwise,
     depthwise_int8,
     pointwise,
@@ -124,7 +124,7 @@ def of_block_sparse() -> tuple[Peer, ...]:
     )
     return (
         *to_all,
-        Peer("gathered", lambda: block_sparse_attention.compose),
+        Peer("gathered", lambda: block_gather.compose),
         Peer("Flex", lambda: _compile(sparse.attend_by_flex), 10.0, prepare=sparse.for_flex),
         Peer("ours with the choice", lambda: sparse.choose_and_attend, is_aside=True),
         Peer(

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from ...kernels import attend_to_blocks, choose_blocks
-from ...kernels.block_sparse_attention import BLOCK, blocks_of
+from ...kernels.block_gather import BLOCK, blocks_of
 
 Inputs = tuple[Any, ...]
 

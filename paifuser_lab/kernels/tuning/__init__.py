@@ -1,11 +1,11 @@
-"""Which tile is best for a problem on a device: compiled and ranked anywhere, measured on a GPU,
-kept for the next time.
+"""Which tile is best for a problem on a device: ranked without a GPU, measured on one, stored.
 
-prospects  every tile compiled without a GPU; what spills or does not fit is dropped, the rest is
-ranked bound      the least time that a launch can take: bytes, products, instructions loops
-how many instructions a warp runs, read off the machine code occupancy  how many blocks run at once
-search     the best tile within a budget of measurements space      tiles as points that a search
-walks between model      a learned guess of a tile's time evolution  the tiles that the model thinks
-best, in spaces too large to look at all finals     the best few measured again, in turn, until one
-is left record     what was tried store      what was measured, a file for each device
+candidates  every tile compiled without a GPU; what spills or does not fit is dropped
+bound       the least time that a launch can take: bytes, products, instructions
+occupancy   how many blocks a multiprocessor runs at once
+search      the best tile within a budget of measurements, and the final rounds
+space       tiles as points that a search moves between
+evolution   a learned model of a tile's time, and the tiles that it rates best
+record      the attempts of a search and its winner
+store       the best tiles measured, one file a device
 """

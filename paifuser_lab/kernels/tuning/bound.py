@@ -1,5 +1,5 @@
-"""The least time that a launch can take on a device: of its bytes, of its products, of its
-instructions, the largest.
+"""The least time that a launch can take on a device: the largest of bytes, products and
+instructions.
 
 An inference, not yet compared with a measurement. Blocks are whole: the multiprocessor with the
 most of them decides.
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from ...errors import KernelError
 from ...records import Accelerator
+from ..disassembly import Unit
 from ..launch import Launch
 from ..resources import issue_bound_ns
-from .loops import Unit
 from .occupancy import Limits, limits_of
 
 _FOUR_BYTES = 64  # dp4a a cycle, of a multiprocessor
 
 
 class Device(NamedTuple):
-    """What decides a bound; the clock is what the published fp32 rate says it is."""
+    """The figures that decide a bound; the clock follows from the published fp32 rate."""
 
     name: str
     limits: Limits
@@ -35,7 +35,7 @@ class Device(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What each of the three takes at least."""
+    """The least time of each of the three."""
 
     bytes_us: float
     products_us: float
@@ -56,8 +56,8 @@ def device_of(accelerator: Accelerator) -> Device:
     )
     if capability is None or count is None or ceiling.bf16_gflops is None:
         raise KernelError(
-            f"Of {accelerator.name} it is not known what a bound of a kernel needs; name another "
-            "device."
+            f"The figures that a kernel's bound needs are not known for {accelerator.name}; name "
+            "another device."
         )
     limits = limits_of(capability)
     clock_ghz = ceiling.fp32_gflops / (2 * count * limits.lanes)

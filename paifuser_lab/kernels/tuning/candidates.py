@@ -16,17 +16,16 @@ from ...machine.host import usable_cores
 from ...progress import progress
 from ..compile import program
 from ..cubins import Cubin, cubin_of
-from ..disassembly import listing_of
+from ..disassembly import instructions_run, listing_of, unit_of
 from ..launch import Launch
 from ..tiles import Tile
 from .bound import Bound, Device, bound_of, warps_of
-from .loops import instructions_run, unit_of
 from .occupancy import blocks_at_once
-from .record import said
+from .record import describe_tile
 
 
 class Prospect(NamedTuple):
-    """A tile that can run: what it takes, and the least time that it can take."""
+    """A tile that can run: its resources, and the least time that it can take."""
 
     tile: Tile
     registers: int
@@ -38,14 +37,15 @@ class Prospect(NamedTuple):
 
     @property
     def likely_us(self) -> float:
-        """The bound, and what else takes time so far as no other block hides it: alone, a block
-        loads, computes and stores in turn.
+        """The bound plus the part of the other two times that no other block hides.
+
+        A block alone loads, computes and stores in turn.
         """
         return self.bound.us + (sum(self.bound) - self.bound.us) / self.at_once
 
     @property
     def known(self) -> tuple[float, ...]:
-        """What a model may learn from, beside the tile's own numbers."""
+        """A model's features, beside the tile's own numbers."""
         return (
             self.registers,
             self.shared_bytes,
@@ -80,7 +80,7 @@ def prospects(
     kept: list[Prospect] = []
     dropped: list[tuple[Tile, str]] = []
 
-    def look(tile: Tile) -> Prospect | str:
+    def compiled(tile: Tile) -> Prospect | str:
         try:
             return _prospect(tile, launch_of(tile), operations, architecture, device)
         except MissingExtraError:
@@ -92,8 +92,8 @@ def prospects(
         progress("tiles compiled", len(wanted)) as shown,
         ThreadPoolExecutor(usable_cores()[0]) as pool,
     ):
-        for tile, found in zip(wanted, pool.map(look, wanted), strict=True):
-            shown.advance(doing=said(dict(tile)))
+        for tile, found in zip(wanted, pool.map(compiled, wanted), strict=True):
+            shown.advance(doing=describe_tile(dict(tile)))
             if isinstance(found, str):
                 dropped.append((tile, found))
             else:

@@ -1,6 +1,4 @@
-"""How many blocks of an entry a multiprocessor runs at once: plain arithmetic on NVIDIA's published
-limits.
-"""
+"""How many blocks of an entry a multiprocessor runs at once, from NVIDIA's published limits."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ def limits_of(capability: tuple[int, int]) -> Limits:
     if not fits:
         known = ", ".join(f"{major}.{minor}" for major, minor in LIMITS)
         raise KernelError(
-            "Nothing is known of multiprocessors of compute capability "
-            f"{capability[0]}.{capability[1]}; of {known} it is."
+            f"The limits of compute capability {capability[0]}.{capability[1]} are not known; "
+            f"those of {known} are."
         )
     return LIMITS[max(fits)]
 

@@ -1,4 +1,4 @@
-"""What a search tried and what came of it."""
+"""The attempts of a search and its winner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Attempt(Record):
     failure: str = ""
 
     def __str__(self) -> str:
-        return f"{said(self.tile)}: {self.failure or f'{self.ms:.4g} ms'}"
+        return f"{describe_tile(self.tile)}: {self.failure or f'{self.ms:.4g} ms'}"
 
 
 class Search(Record):
@@ -59,11 +59,11 @@ class Winner(Record):
             else "the default"
         )
         return (
-            f"{said(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, then "
-            f"{self.search.ended_by}"
+            f"{describe_tile(self.tile)}: {self.ms * 1e3:.1f} µs, {gain}; {tried} tiles tried, "
+            f"then {self.search.ended_by}"
         )
 
 
-def said(tile: dict[str, int]) -> str:
-    """A tile in words."""
+def describe_tile(tile: dict[str, int]) -> str:
+    """A tile as text: its names and numbers."""
     return ", ".join(f"{name} {number}" for name, number in tile.items()) or "one tile"

@@ -1,6 +1,4 @@
-"""Tiles as points that a search can walk between: drawn by chance, changed in one number, mixed of
-two.
-"""
+"""Tiles as points of a search space: drawn at random, mutated in one number, crossed of two."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from collections.abc import Collection
 
 from ..tiles import Tile, Tiles
 
-Cut = tuple[int, ...]  # a tile's numbers, in the order of the choices
+TilePoint = tuple[int, ...]  # a tile's numbers, in the order of the choices
 
-COUNTED = 2048  # combinations, sound or not, up to which all are looked at; beyond, some are drawn
+COUNTED = 2048  # combinations, sound or not, up to which all are listed; beyond, some are drawn
 TRIES = 2000  # draws before a space counts as exhausted
 
 
@@ -23,44 +21,46 @@ class Space:
         self.tiles = tiles
         self.choices = tuple(tiles.choices.values())
         is_counted = math.prod(map(len, self.choices)) <= counted
-        self.all = tuple(self.cut(tile) for tile in tiles) if is_counted else None
+        self.all = tuple(self.point(tile) for tile in tiles) if is_counted else None
 
-    def cut(self, tile: Tile) -> Cut:
+    def point(self, tile: Tile) -> TilePoint:
         """A tile as a point."""
         return tuple(tile[name] for name in self.tiles.choices)
 
-    def tile(self, cut: Cut) -> Tile:
+    def tile(self, point: TilePoint) -> Tile:
         """A point as a tile."""
-        return dict(zip(self.tiles.choices, cut, strict=True))
+        return dict(zip(self.tiles.choices, point, strict=True))
 
-    def is_sound(self, cut: Cut) -> bool:
+    def is_sound(self, point: TilePoint) -> bool:
         """Whether the source takes it."""
-        return self.tiles.is_sound(self.tile(cut))
+        return self.tiles.is_sound(self.tile(point))
 
-    def drawn(self, chance: random.Random, without: Collection[Cut] = ()) -> Cut | None:
-        """A sound tile by chance, or None where all are among those to do without."""
+    def drawn(
+        self, generator: random.Random, without: Collection[TilePoint] = ()
+    ) -> TilePoint | None:
+        """A random sound tile, or None where all are excluded."""
         if self.all is not None:
-            left = [cut for cut in self.all if cut not in without]
-            return chance.choice(left) if left else None
+            left = [point for point in self.all if point not in without]
+            return generator.choice(left) if left else None
         for _ in range(TRIES):
-            cut = tuple(chance.choice(numbers) for numbers in self.choices)
-            if cut not in without and self.is_sound(cut):
-                return cut
+            point = tuple(generator.choice(numbers) for numbers in self.choices)
+            if point not in without and self.is_sound(point):
+                return point
         return None
 
-    def mutated(self, cut: Cut, chance: random.Random) -> Cut:
+    def mutated(self, point: TilePoint, generator: random.Random) -> TilePoint:
         """The same but for one number: the next larger or smaller one, or any; it may be
         unsound.
         """
-        index = chance.randrange(len(cut))
+        index = generator.randrange(len(point))
         numbers = self.choices[index]
-        if chance.random() < 0.5:
-            place = numbers.index(cut[index]) + chance.choice((-1, 1))
+        if generator.random() < 0.5:
+            place = numbers.index(point[index]) + generator.choice((-1, 1))
             number = numbers[min(max(place, 0), len(numbers) - 1)]
         else:
-            number = chance.choice(numbers)
-        return (*cut[:index], number, *cut[index + 1 :])
+            number = generator.choice(numbers)
+        return (*point[:index], number, *point[index + 1 :])
 
-    def crossed(self, one: Cut, other: Cut, chance: random.Random) -> Cut:
+    def crossed(self, one: TilePoint, other: TilePoint, generator: random.Random) -> TilePoint:
         """Each number of the one or of the other; it may be unsound."""
-        return tuple(chance.choice(pair) for pair in zip(one, other, strict=True))
+        return tuple(generator.choice(pair) for pair in zip(one, other, strict=True))

@@ -1,5 +1,5 @@
-"""Tiles that were measured to be best, a JSON file for each device: those shipped, and over them
-those of the user's own cache.
+"""The best tiles measured, one JSON file a device: those shipped, overridden by the user's own
+cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Measured(BaseModel):
 
 
 def measured_on(device: str) -> Measured:
-    """What is known of a device; of a problem that both know, what the user measured."""
+    """The tiles known for a device; of a problem that both files have, the user's."""
     found = Measured(device=device)
     for path in _places(device):
         found = _over(found, _read(path, device))
@@ -78,9 +78,7 @@ def _stem(device: str) -> str:
 
 
 def _read(path: Path, device: str) -> Measured:
-    """A file's content; nothing, and a word, where it is damaged, of another format or of another
-    device.
-    """
+    """A file's content; empty, with a warning, where it is damaged or of another kind."""
     nothing = Measured(device=device)
     if not path.exists():
         return nothing

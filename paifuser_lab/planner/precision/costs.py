@@ -23,12 +23,12 @@ from ...records import LatencyTable, Sensitivity
 from ...variant import apply
 from ...workload import Workload
 from ...workload.data import data_for_evaluation, first_batches
-from .handover import Handing, handings
 from .latency import Stop, Wanted, keep, latency_table
-from .layers import Place, graph_of, places, why_fixed
+from .layer_pairs import LayerPair, layer_pairs
+from .layers import PlannedLayer, graph_of, planned_layers, why_fixed
 from .losses import error_of_output, losses, rise
 from .program import Cost, Program, Saving
-from .whole_model import Wholes, wholes
+from .whole_model import ModelTimes, model_times
 
 WHOLE_SECONDS = 0.25  # of the seconds for timing, for whole models
 BATCHES = 8  # that tell what the whole model loses in a format
@@ -42,8 +42,8 @@ DISTURBED = 1.5
 
 
 @dataclass(frozen=True)
-class Terrain:
-    """One format around the layers: the program, and what its numbers are about."""
+class PlanningProblem:
+    """The program with one format around the layers, and the layers that its numbers belong to."""
 
     around: str
     layers: tuple[str, ...]
@@ -54,9 +54,9 @@ class Terrain:
 
 @dataclass(frozen=True)
 class Survey:
-    """All that is known before the first choice."""
+    """Everything known before the first choice."""
 
-    terrains: tuple[Terrain, ...]
+    problems: tuple[PlanningProblem, ...]
     baseline: Cost
     table: LatencyTable
     notes: tuple[str, ...]
@@ -72,7 +72,7 @@ def check_known(
             raise WorkloadError(
                 f"the sensitivity of {found.workload} does not know layer '{layer}' of "
                 f"{work.name}; "
-                "judge all layers, lab.sensitivity(work), or leave sensitivity out."
+                "estimate all layers, lab.sensitivity(work), or leave sensitivity out."
             )
     for name in formats:
         if name != "fp32" and name not in found.formats:
@@ -86,36 +86,38 @@ def check_known(
 
 def survey(
     work: Workload,
-    judge: Callable[[], Sensitivity],
+    estimate: Callable[[], Sensitivity],
     formats: tuple[str, ...],
     seconds: float,
     should_stop: Stop,
 ) -> tuple[Survey, Sensitivity]:
-    """Look at the model, have it judged, and time its layers and the whole; an error where it is
-    stopped before there is enough.
+    """Run the model, have its sensitivity estimated, and time its layers and the whole; an error
+    where it is stopped before there is enough.
     """
     graph = graph_of(work)
-    found = places(work, graph)
-    sensitivity = judge()
-    check_known(work, sensitivity, [place.layer for place in found], formats)
+    found = planned_layers(work, graph)
+    sensitivity = estimate()
+    check_known(work, sensitivity, [planned.layer for planned in found], formats)
     arounds = ("fp32", *(name for name in formats if name in FLOATS and name != "fp32"))
     choices = {
         around: {
-            place.layer: _possible(work, graph, sensitivity, place, formats, around)
-            for place in found
+            planned.layer: _possible(work, graph, sensitivity, planned, formats, around)
+            for planned in found
         }
         for around in arounds
     }
-    whole = wholes(work, arounds, WHOLE_SECONDS * seconds)
+    whole = model_times(work, arounds, WHOLE_SECONDS * seconds)
     table, notes = _table(work, found, choices, whole, (1 - WHOLE_SECONDS) * seconds, should_stop)
-    if should_stop() and any(table.find(place.likeness, "fp32", "fp32") is None for place in found):
+    if should_stop() and any(
+        table.find(planned.likeness, "fp32", "fp32") is None for planned in found
+    ):
         raise MeasureError(STOPPED)
     base = whole.costs[table.threads]
-    can_be_int8 = [place.layer for place in found if "int8" in choices["fp32"][place.layer]]
-    pairs = handings(work, can_be_int8) if can_be_int8 else []
+    can_be_int8 = [planned.layer for planned in found if "int8" in choices["fp32"][planned.layer]]
+    pairs = layer_pairs(work, can_be_int8) if can_be_int8 else []
     fixed = _others(work, graph, found)
-    terrains = [
-        _terrain(
+    problems = [
+        _problem(
             found,
             choices[around],
             fixed,
@@ -128,7 +130,7 @@ def survey(
         for around in arounds
         if around in base
     ]
-    kept = tuple(one for one in terrains if one is not None)
+    kept = tuple(one for one in problems if one is not None)
     return Survey(kept, base["fp32"], table, (*whole.notes, *notes)), sensitivity
 
 
@@ -158,7 +160,7 @@ def _possible(
     work: Workload,
     graph: Graph,
     found: Sensitivity,
-    place: Place,
+    planned: PlannedLayer,
     formats: tuple[str, ...],
     around: str,
 ) -> tuple[str, ...]:
@@ -168,35 +170,35 @@ def _possible(
     able = [
         name
         for name in formats
-        if why_fixed(work, graph, place, name, around) is None
-        and (name == "fp32" or found.predicted(place.layer, name) is not None)
+        if why_fixed(work, graph, planned, name, around) is None
+        and (name == "fp32" or found.predicted(planned.layer, name) is not None)
     ]
     return tuple(able) or (around,)
 
 
 def _wanted(
-    found: Iterable[Place], choices: Mapping[str, Mapping[str, tuple[str, ...]]]
-) -> dict[str, tuple[Place, tuple[Wanted, ...]]]:
+    found: Iterable[PlannedLayer], choices: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> dict[str, tuple[PlannedLayer, tuple[Wanted, ...]]]:
     """What has to be timed of each kind of layer: its formats, and its being as all around it is,
     from which the times count.
     """
-    wanted: dict[str, tuple[Place, tuple[Wanted, ...]]] = {}
-    for place in found:
-        _, every = wanted.get(place.likeness, (place, ()))
+    wanted: dict[str, tuple[PlannedLayer, tuple[Wanted, ...]]] = {}
+    for planned in found:
+        _, every = wanted.get(planned.likeness, (planned, ()))
         new = [
             (name, around)
             for around, chosen in choices.items()
-            for name in (around, *chosen[place.layer])
+            for name in (around, *chosen[planned.layer])
         ]
-        wanted[place.likeness] = place, tuple(dict.fromkeys((*every, *new)))
+        wanted[planned.likeness] = planned, tuple(dict.fromkeys((*every, *new)))
     return wanted
 
 
 def _table(
     work: Workload,
-    found: list[Place],
+    found: list[PlannedLayer],
     choices: Mapping[str, Mapping[str, tuple[str, ...]]],
-    whole: Wholes,
+    whole: ModelTimes,
     seconds: float,
     should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
@@ -221,8 +223,8 @@ def _table(
     return table, [*notes, disturbed]
 
 
-def _others(work: Workload, graph: Graph, found: Iterable[Place]) -> tuple[str, ...]:
-    known = {place.layer for place in found}
+def _others(work: Workload, graph: Graph, found: Iterable[PlannedLayer]) -> tuple[str, ...]:
+    known = {planned.layer for planned in found}
     every = [
         name
         for name, module in work.model.named_modules()
@@ -231,46 +233,46 @@ def _others(work: Workload, graph: Graph, found: Iterable[Place]) -> tuple[str, 
     return tuple(name for name in every if name not in known)
 
 
-def _terrain(
-    found: list[Place],
+def _problem(
+    found: list[PlannedLayer],
     chosen: Mapping[str, tuple[str, ...]],
     fixed: tuple[str, ...],
     sensitivity: Sensitivity,
     table: LatencyTable,
     whole: Cost,
-    pairs: list[Handing],
+    pairs: list[LayerPair],
     around: str,
-) -> Terrain | None:
+) -> PlanningProblem | None:
     """The program with one format around the layers; None where a layer could not be run in it."""
     options: list[dict[str, Cost]] = []
-    for place in found:
+    for planned in found:
         costs = {
-            name: _cost(place, name, around, sensitivity, table) for name in chosen[place.layer]
+            name: _cost(planned, name, around, sensitivity, table) for name in chosen[planned.layer]
         }
         options.append({name: cost for name, cost in costs.items() if cost is not None})
         if not options[-1]:
             return None
     errors = [
-        {name: _error(sensitivity, place.layer, name) for name in one}
-        for place, one in zip(found, options, strict=True)
+        {name: _error(sensitivity, planned.layer, name) for name in one}
+        for planned, one in zip(found, options, strict=True)
     ]
     savings = _savings(found, options, pairs, table)
-    layers = tuple(place.layer for place in found)
-    return Terrain(around, layers, fixed, Program(options, savings, whole), tuple(errors))
+    layers = tuple(planned.layer for planned in found)
+    return PlanningProblem(around, layers, fixed, Program(options, savings, whole), tuple(errors))
 
 
 def _cost(
-    place: Place, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable
+    planned: PlannedLayer, name: str, around: str, sensitivity: Sensitivity, table: LatencyTable
 ) -> Cost | None:
     """What a layer in a format takes beyond what it took as all around it."""
     here, plain = (
-        table.find(place.likeness, name, around),
-        table.find(place.likeness, around, around),
+        table.find(planned.likeness, name, around),
+        table.find(planned.likeness, around, around),
     )
-    loss = 0.0 if name == around else _loss(sensitivity, place.layer, name)
+    loss = 0.0 if name == around else _loss(sensitivity, planned.layer, name)
     if here is None or plain is None or loss is None:
         return None
-    return Cost(loss, place.calls * (here.ms - plain.ms), here.size_bytes - plain.size_bytes)
+    return Cost(loss, planned.calls * (here.ms - plain.ms), here.size_bytes - plain.size_bytes)
 
 
 def _loss(sensitivity: Sensitivity, layer: str, name: str) -> float | None:
@@ -292,17 +294,20 @@ def _error(sensitivity: Sensitivity, layer: str, name: str) -> float:
 
 
 def _savings(
-    found: list[Place], options: list[dict[str, Cost]], pairs: list[Handing], table: LatencyTable
+    found: list[PlannedLayer],
+    options: list[dict[str, Cost]],
+    pairs: list[LayerPair],
+    table: LatencyTable,
 ) -> tuple[Saving, ...]:
-    """Two int8 layers in a row spare the second its conversion; whoever else reads what is between
+    """Two int8 layers in a row spare the second its conversion; other readers of what is between
     has to convert it back.
     """
-    index = {place.layer: number for number, place in enumerate(found)}
+    index = {planned.layer: number for number, planned in enumerate(found)}
     savings: list[Saving] = []
     for pair in pairs:
-        giver, taker = index[pair.giver], index[pair.taker]
-        measured = table.conversion(found[taker].likeness)
-        if measured is not None and "int8" in options[giver] and "int8" in options[taker]:
+        giver, consumer = index[pair.giver], index[pair.consumer]
+        measured = table.conversion(found[consumer].likeness)
+        if measured is not None and "int8" in options[giver] and "int8" in options[consumer]:
             ms = measured.to_int8_ms - pair.others * measured.back_ms
-            savings.append(Saving(giver, "int8", taker, "int8", ms))
+            savings.append(Saving(giver, "int8", consumer, "int8", ms))
     return tuple(savings)

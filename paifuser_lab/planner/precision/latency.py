@@ -22,12 +22,12 @@ from ...machine import hardware, threads
 from ...measure import in_turn
 from ...model.weights import weights_bytes
 from ...progress import progress
-from ...quantization.conversion import from_steps, to_steps
+from ...quantization.conversion import dequantize_values, quantize_values
 from ...recipe import Recipe
 from ...records import ConversionLatency, LatencyTable, LayerLatency
 from ...variant import apply
 from ...workload import Workload, running
-from .layers import LAYER, Place
+from .layers import LAYER, PlannedLayer
 
 VERSION = 1  # raise it when layers are made or timed otherwise: old rows are then left unread
 
@@ -37,33 +37,37 @@ Stop = Callable[[], bool]
 
 def latency_table(
     work: Workload,
-    wanted: Mapping[str, tuple[Place, tuple[Wanted, ...]]],
+    wanted: Mapping[str, tuple[PlannedLayer, tuple[Wanted, ...]]],
     *,
     count: int,
     seconds: float,
     should_stop: Stop,
 ) -> tuple[LatencyTable, list[str]]:
     """The rows of what is wanted by likeness, from the cache or measured now; and what could not be
-    made, in sentences.
+    made, as notes.
 
     One that is stopped has the rows that were measured until then.
     """
     table, notes = kept_table(count), list[str]()
     missing = {
-        key: (place, new)
-        for key, (place, every) in wanted.items()
+        key: (planned, new)
+        for key, (planned, every) in wanted.items()
         if (new := _missing(table, key, every))
     }
     rows: list[LayerLatency] = []
     conversions: list[ConversionLatency] = []
     with progress("timing layers", len(missing)) as shown, running(work.model), threads(count):
-        for place, new in missing.values():
+        for planned, new in missing.values():
             if should_stop():
                 notes.append("the timing was stopped: some layers were not timed in every format")
                 break
-            made, converted, failed = _timed(place, new, work.device, seconds / len(missing))
-            rows, conversions, notes = [*rows, *made], [*conversions, *converted], [*notes, *failed]
-            shown.advance(doing=place.layer)
+            output, converted, failed = _timed(planned, new, work.device, seconds / len(missing))
+            rows, conversions, notes = (
+                [*rows, *output],
+                [*conversions, *converted],
+                [*notes, *failed],
+            )
+            shown.advance(doing=planned.layer)
     return table.with_rows(tuple(rows), tuple(conversions)), notes
 
 
@@ -98,26 +102,26 @@ def _missing(table: LatencyTable, likeness: str, every: Iterable[Wanted]) -> tup
 
 
 def _timed(
-    place: Place, wanted: Iterable[Wanted], device: torch.device, seconds: float
+    planned: PlannedLayer, wanted: Iterable[Wanted], device: torch.device, seconds: float
 ) -> tuple[list[LayerLatency], list[ConversionLatency], list[str]]:
-    made, notes = _made(place, wanted)
-    calls: dict[Any, Callable[[], Any]] = {one: call for one, (call, _) in made.items()}
-    if has_int8 := any(name == "int8" for name, _ in made):
-        calls |= _conversions(place)
+    output, notes = _made(planned, wanted)
+    calls: dict[Any, Callable[[], Any]] = {one: call for one, (call, _) in output.items()}
+    if has_int8 := any(name == "int8" for name, _ in output):
+        calls |= _conversions(planned)
     taken = in_turn(calls, device, seconds)
     rows = [
         LayerLatency(
-            likeness=place.likeness,
+            likeness=planned.likeness,
             format=name,
             around=around,
             ms=taken[name, around],
             size_bytes=size,
         )
-        for (name, around), (_, size) in made.items()
+        for (name, around), (_, size) in output.items()
     ]
     converted = (
         ConversionLatency(
-            likeness=place.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]
+            likeness=planned.likeness, to_int8_ms=taken["to int8"], back_ms=taken["back"]
         )
         if has_int8
         else None
@@ -126,12 +130,12 @@ def _timed(
 
 
 def _made(
-    place: Place, wanted: Iterable[Wanted]
+    planned: PlannedLayer, wanted: Iterable[Wanted]
 ) -> tuple[dict[Wanted, tuple[Callable[[], Any], int]], list[str]]:
     """The layer in each format, ready to be called, and its bytes; made by the very step that will
     change the model.
     """
-    alone = Workload(place.alone(), place.given, name=place.layer)
+    alone = Workload(planned.alone(), planned.inputs, name=planned.layer)
     found, notes = {}, []
     for name, around in wanted:
         try:
@@ -139,8 +143,12 @@ def _made(
         except StepError as error:
             notes.append(str(error))
             continue
-        given = place.given.to(FLOATS[around]) if place.given.is_floating_point() else place.given
-        call = _call(list(module.children()), given)
+        inputs = (
+            planned.inputs.to(FLOATS[around])
+            if planned.inputs.is_floating_point()
+            else planned.inputs
+        )
+        call = _call(list(module.children()), inputs)
         with torch.no_grad():
             dtype = call().dtype
         if dtype == FLOATS[around]:
@@ -148,19 +156,19 @@ def _made(
         else:
             kind = str(dtype).removeprefix("torch.")
             notes.append(
-                f"layer '{place.layer}' and its like cannot be in {name} among {around}: they "
-                f"would hand on {kind}"
+                f"layer '{planned.layer}' and its like cannot be in {name} among {around}: they "
+                f"would pass on {kind}"
             )
     return found, notes
 
 
-def _call(parts: list[Any], given: torch.Tensor) -> Callable[[], Any]:
-    """The parts one after the other: what is around them is in its format already, and has no door
+def _call(parts: list[Any], inputs: torch.Tensor) -> Callable[[], Any]:
+    """The parts one after the other: what is around them is in its format already, and has no cast
     of its own.
     """
 
     def call() -> Any:
-        values = given
+        values = inputs
         for part in parts:
             values = part(values)
         return values
@@ -175,13 +183,13 @@ def _recipe(name: str, around: str) -> Recipe:
     return Recipe([{"precision": options}])
 
 
-def _conversions(place: Place) -> dict[str, Callable[[], Any]]:
-    low, high = place.given.aminmax()
+def _conversions(planned: PlannedLayer) -> dict[str, Callable[[], Any]]:
+    low, high = planned.inputs.aminmax()
     span = Range(float(low), float(high))
-    steps = to_steps(place.given, span)
+    steps = quantize_values(planned.inputs, span)
     return {
-        "to int8": lambda: to_steps(place.given, span),
-        "back": lambda: from_steps(steps, span, place.given.dtype),
+        "to int8": lambda: quantize_values(planned.inputs, span),
+        "back": lambda: dequantize_values(steps, span, planned.inputs.dtype),
     }
 
 

@@ -18,22 +18,22 @@ from ...model.fold import plan_fold
 from ...model.graph import Graph
 from ...model.layers import channel_of
 from ...model.watch import describe, watching
-from ...quantization import reasons_against, seen
+from ...quantization import obstacles_of, trace_graph
 from ...workload import Workload, running
 
 LAYER, NORM = "layer", "norm"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a layer stands: the layer, the batch-norm behind it, and what it is given at its first
+class PlannedLayer:
+    """Where a layer stands: the layer, the batch-norm behind it, and its input at its first
     call.
     """
 
     layer: str
     module: nn.Module
     norm: nn.Module | None
-    given: Tensor
+    inputs: Tensor
     calls: int
     likeness: str
 
@@ -46,7 +46,7 @@ class Place:
 
 
 def graph_of(work: Workload) -> Graph:
-    """What the model does on its example inputs; a model that is not in fp32 is refused."""
+    """The graph of a run on the example inputs; a model that is not in fp32 is refused."""
     for name, module in work.model.named_modules():
         weight = module._parameters.get("weight") if channel_of(module) is not None else None
         if weight is not None and weight.dtype != torch.float32:
@@ -55,10 +55,10 @@ def graph_of(work: Workload) -> Graph:
                 f"{describe(work.model, name)} is in {kind} already; formats are planned for a "
                 "model in fp32."
             )
-    return seen(work, work.model)
+    return trace_graph(work, work.model)
 
 
-def places(work: Workload, graph: Graph) -> list[Place]:
+def planned_layers(work: Workload, graph: Graph) -> list[PlannedLayer]:
     """Every layer that runs and has weights to round, in the model's order; of equal layers the
     inputs are kept once.
     """
@@ -69,7 +69,7 @@ def places(work: Workload, graph: Graph) -> list[Place]:
         if channel_of(part) is not None and graph.entries[name]
     }
     samples: dict[str, Tensor] = {}
-    found: dict[str, Place] = {}
+    found: dict[str, PlannedLayer] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if layer not in layers or layer in found:
@@ -81,8 +81,8 @@ def places(work: Workload, graph: Graph) -> list[Place]:
                 work.model.get_submodule(norms[layer]) if layer in norms else None,
             )
             likeness = _likeness(module, norm, values[0])
-            given = samples.setdefault(likeness, values[0].detach().clone())
-            found[layer] = Place(layer, module, norm, given, graph.entries[layer], likeness)
+            inputs = samples.setdefault(likeness, values[0].detach().clone())
+            found[layer] = PlannedLayer(layer, module, norm, inputs, graph.entries[layer], likeness)
 
     inputs = work.inputs.clone()
     with running(work.model), watching(work.model, enter, lambda layer, output: None):
@@ -95,37 +95,39 @@ def places(work: Workload, graph: Graph) -> list[Place]:
     return [found[name] for name in layers if name in found]
 
 
-def why_fixed(work: Workload, graph: Graph, place: Place, name: str, around: str) -> str | None:
+def why_fixed(
+    work: Workload, graph: Graph, planned: PlannedLayer, name: str, around: str
+) -> str | None:
     """Why a layer cannot have a format where everything around it is in `around`; None where it
     can.
     """
     if name == around:
         return None
     chosen = {
-        place.layer: "int8-weights" if name in FLOATS else name
+        planned.layer: "int8-weights" if name in FLOATS else name
     }  # a shared weight cannot be apart in a float either
-    return reasons_against(work.model, graph, chosen).get(place.layer)
+    return obstacles_of(work.model, graph, chosen).get(planned.layer)
 
 
-def _likeness(module: nn.Module, norm: nn.Module | None, given: Tensor) -> str:
+def _likeness(module: nn.Module, norm: nn.Module | None, inputs: Tensor) -> str:
     kind = " → ".join(repr(part) for part in (module, norm) if part is not None)
-    shape = "×".join(map(str, given.shape))
+    shape = "×".join(map(str, inputs.shape))
     layout = (
         "channels-last"
-        if _is_channels_last(given)
+        if _is_channels_last(inputs)
         else "dense"
-        if given.is_contiguous()
-        else f"strides {given.stride()}"
+        if inputs.is_contiguous()
+        else f"strides {inputs.stride()}"
     )
     return (
-        f"{kind} · {shape} {str(given.dtype).removeprefix('torch.')} {layout} on "
-        f"{given.device.type}"
+        f"{kind} · {shape} {str(inputs.dtype).removeprefix('torch.')} {layout} on "
+        f"{inputs.device.type}"
     )
 
 
-def _is_channels_last(given: Tensor) -> bool:
+def _is_channels_last(inputs: Tensor) -> bool:
     return (
-        given.ndim == 4
-        and not given.is_contiguous()
-        and given.is_contiguous(memory_format=torch.channels_last)
+        inputs.ndim == 4
+        and not inputs.is_contiguous()
+        and inputs.is_contiguous(memory_format=torch.channels_last)
     )

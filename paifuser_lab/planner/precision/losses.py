@@ -44,7 +44,7 @@ def rise(before: Losses, after: Losses) -> tuple[float, float | None]:
 
 
 def error_of_output(work: Workload, model: nn.Module) -> float:
-    """The relative error of the answer to the example inputs."""
+    """The relative error of the output to the example inputs."""
     reference = work.output()
     with running(model):
         return output_error(reference, work.inputs.clone()(model))[0]

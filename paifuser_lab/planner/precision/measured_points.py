@@ -51,7 +51,7 @@ def achieved(
             f"the allocation was made for {allocation.workload}, and this is {work.name}; plan "
             "this one."
         )
-    asked = [allocation.points[place] for place in _places(allocation, points)] + _uniform(
+    asked = [allocation.points[index] for index in _indices(allocation, points)] + _uniform(
         allocation, uniform
     )
     variants: dict[str, Variant] = {}
@@ -71,32 +71,32 @@ def achieved(
     )
 
 
-def _places(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
+def _indices(allocation: Allocation, points: Iterable[int] | None) -> list[int]:
     count = len(allocation.points)
     if points is None:
         steps = max(1, min(POINTS, count) - 1)
         return sorted(
             {round(step * (count - 1) / steps) for step in range(steps + 1)} | {allocation.chosen}
         )
-    places = list(dict.fromkeys(points))
-    for place in places:
-        if not 0 <= place < count:
+    indices = list(dict.fromkeys(points))
+    for index in indices:
+        if not 0 <= index < count:
             raise WorkloadError(
-                f"the frontier has no point {place}; its points are 0 to {count - 1}."
+                f"the frontier has no point {index}; its points are 0 to {count - 1}."
             )
-    return places
+    return indices
 
 
 def _uniform(allocation: Allocation, asked: bool | Iterable[int]) -> list[AllocationPoint]:
     if isinstance(asked, bool):
         return list(allocation.uniform) if asked else []
-    places, count = list(asked), len(allocation.uniform)
-    for place in places:
-        if not 0 <= place < count:
+    indices, count = list(asked), len(allocation.uniform)
+    for index in indices:
+        if not 0 <= index < count:
             raise WorkloadError(
-                f"there is no uniform choice {place}; there are {count}, counted from 0."
+                f"there is no uniform choice {index}; there are {count}, counted from 0."
             )
-    return [allocation.uniform[place] for place in places]
+    return [allocation.uniform[index] for index in indices]
 
 
 def _filled(point: AllocationPoint, did: Mapping[str, Achieved]) -> AllocationPoint:

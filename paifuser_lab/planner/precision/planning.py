@@ -1,4 +1,4 @@
-"""Choose a number format for each layer within a budget: exactly, from measured times and predicted
+"""Choose a format for each layer within a budget: exactly, from measured times and predicted
 losses.
 """
 
@@ -14,7 +14,7 @@ from ...model.weights import weights_hash
 from ...recipe import Recipe
 from ...records import Allocation, AllocationPoint, Sensitivity, readable_bytes
 from ...records.allocation import Axis
-from ...saliency import sensitivity as judged
+from ...saliency import sensitivity as estimate_sensitivity
 from ...workload import Workload, workload_of
 from .costs import Survey, survey
 from .frontier import Choice, best_choice, frontier, point_of, uniform_choices
@@ -40,13 +40,13 @@ def plan_precision(
     seconds: float = 60.0,
     should_stop: Stop = lambda: False,
 ) -> Allocation:
-    """Choose each layer's number format: the least predicted loss within `latency_ms` and
+    """Choose each layer's format: the least predicted loss within `latency_ms` and
     `size_bytes`.
 
     With a limit on `loss` the quickest choice within it instead, or the smallest where `latency_ms`
-    limits too. Without a `sensitivity` the layers are judged first; `seconds` is for that and for
-    timing. `recipe_of(allocation)` is what to apply. One that is stopped once all layers are timed
-    has the points that were found until then.
+    limits too. Without a `sensitivity` the layers' sensitivity is estimated first; `seconds` is for
+    that and for timing. `recipe_of(allocation)` is what to apply. One that is stopped once all
+    layers are timed has the points that were found until then.
     """
     work = workload_of(work)
     limits = _limits(latency_ms=latency_ms, size_bytes=size_bytes, loss=loss)
@@ -54,10 +54,10 @@ def plan_precision(
     _check_belongs(work, sensitivity)
     share = seconds * JUDGING if sensitivity is None else 0.0
 
-    def judge() -> Sensitivity:
+    def estimate() -> Sensitivity:
         if sensitivity is not None:
             return sensitivity
-        return judged(
+        return estimate_sensitivity(
             work,
             formats=[name for name in names if name != "fp32"],
             methods=(GUIDE,),
@@ -65,17 +65,17 @@ def plan_precision(
             should_stop=should_stop,
         )
 
-    found, known = survey(work, judge, names, TIMING * (seconds - share), should_stop)
+    found, known = survey(work, estimate, names, TIMING * (seconds - share), should_stop)
     order, axis = _goal(limits)
-    uniform = uniform_choices(found.terrains, names)
-    chosen, sentence = _chosen(found, uniform, order, limits)
+    uniform = uniform_choices(found.problems, names)
+    chosen, reason = _chosen(found, uniform, order, limits)
     beside = _beside(limits, axis)
     known_choices = [chosen, *(one for one in uniform.values() if is_within(one.cost, beside))]
     points, is_whole = frontier(
-        found.terrains, axis, beside, known_choices, FRONTIER * seconds, should_stop
+        found.problems, axis, beside, known_choices, FRONTIER * seconds, should_stop
     )
     points = _with(points, chosen, axis)
-    shown = tuple(point_of(one, f"point {place}") for place, one in enumerate(points, 1))
+    shown = tuple(point_of(one, f"point {index}") for index, one in enumerate(points, 1))
     return Allocation(
         workload=work.name,
         machine=hardware().label,
@@ -86,21 +86,21 @@ def plan_precision(
         baseline_ms=found.baseline.latency_ms,
         baseline_bytes=round(found.baseline.size_bytes),
         points=shown,
-        chosen=next(place for place, one in enumerate(points) if one is chosen),
+        chosen=next(index for index, one in enumerate(points) if one is chosen),
         uniform=tuple(point_of(one, f"all {name}") for name, one in uniform.items()),
-        reason=sentence,
+        reason=reason,
         notes=(*found.notes, *_notes(found, names, known, chosen, shown, is_whole=is_whole)),
     )
 
 
 def recipe_of(allocation: Allocation, index: int | None = None) -> Recipe:
     """The recipe of a point of the frontier; of the chosen one where none is named."""
-    place = allocation.chosen if index is None else index
-    if not 0 <= place < len(allocation.points):
+    index = allocation.chosen if index is None else index
+    if not 0 <= index < len(allocation.points):
         raise WorkloadError(
-            f"the frontier has no point {place}; its points are 0 to {len(allocation.points) - 1}."
+            f"the frontier has no point {index}; its points are 0 to {len(allocation.points) - 1}."
         )
-    return recipe_of_point(allocation.points[place])
+    return recipe_of_point(allocation.points[index])
 
 
 def recipe_of_point(point: AllocationPoint) -> Recipe:
@@ -108,8 +108,8 @@ def recipe_of_point(point: AllocationPoint) -> Recipe:
     return Recipe([dict(step) for step in point.recipe_steps])
 
 
-def _limits(**given: float | None) -> dict[str, float]:
-    limits = {name: float(value) for name, value in given.items() if value is not None}
+def _limits(**inputs: float | None) -> dict[str, float]:
+    limits = {name: float(value) for name, value in inputs.items() if value is not None}
     if not limits:
         raise WorkloadError(
             "no budget was given; give latency_ms or size_bytes to lose little within it, or loss "
@@ -126,8 +126,7 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if name not in NAMES:
             raise WorkloadError(
-                f"{name!r} is no number format that a layer can run in; there are "
-                f"{', '.join(NAMES)}."
+                f"{name!r} is no format that a layer can run in; there are {', '.join(NAMES)}."
             )
     if not set(names) - {"fp32"}:
         raise WorkloadError(
@@ -140,8 +139,8 @@ def _checked(formats: Iterable[str]) -> tuple[str, ...]:
 def _check_belongs(work: Workload, sensitivity: Sensitivity | None) -> None:
     if sensitivity is not None and sensitivity.weights_hash not in (None, weights_hash(work.model)):
         raise WorkloadError(
-            f"the sensitivity of {sensitivity.workload} was judged with other weights than "
-            f"{work.name} has; judge it anew, or leave it out."
+            f"the sensitivity of {sensitivity.workload} was estimated with other weights than "
+            f"{work.name} has; estimate it anew, or leave it out."
         )
 
 
@@ -167,7 +166,7 @@ def _chosen(
     limits: Mapping[str, float],
 ) -> tuple[Choice, str]:
     """The best choice, and why; a uniform one where nothing is better, since it is simpler."""
-    best = best_choice(found.terrains, order, limits)
+    best = best_choice(found.problems, order, limits)
     if best is None:
         raise WorkloadError(_impossible(found, limits))
     least, beaten = [getattr(best.cost, name) for name in order], []
@@ -193,7 +192,7 @@ def _chosen(
 def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
     """The smallest that can be reached of what was asked for, each by itself and together."""
     for name, limit in limits.items():
-        least = best_choice(found.terrains, (name,), {})
+        least = best_choice(found.problems, (name,), {})
         if least is not None and not is_within(least.cost, {name: limit}):
             reachable = getattr(least.cost, name)
             return (
@@ -201,7 +200,7 @@ def _impossible(found: Survey, limits: Mapping[str, float]) -> str:
                 f"{_amount(name, reachable)}; ask for that or more."
             )
     first, *rest = limits
-    least = best_choice(found.terrains, (first,), {name: limits[name] for name in rest})
+    least = best_choice(found.problems, (first,), {name: limits[name] for name in rest})
     where = " and ".join(_spelled(name, limits[name]) for name in rest)
     if least is None:
         return (
@@ -227,7 +226,7 @@ def _amount(name: str, value: float) -> str:
 
 def _with(points: list[Choice], chosen: Choice, axis: str) -> list[Choice]:
     """The frontier with the chosen one in it, also where another limit keeps it from the front."""
-    same = [place for place, one in enumerate(points) if one is chosen]
+    same = [index for index, one in enumerate(points) if one is chosen]
     if same:
         return points
     alike = [one for one in points if one.cost != chosen.cost]

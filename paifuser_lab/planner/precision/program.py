@@ -107,12 +107,12 @@ class _Matrix:
         self.choices = [
             (layer, name) for layer, options in enumerate(program.options) for name in options
         ]
-        self.place = {choice: index for index, choice in enumerate(self.choices)}
+        self.index_of = {choice: index for index, choice in enumerate(self.choices)}
         self.savings = [
             one
             for one in program.savings
-            if (one.first, one.first_format) in self.place
-            and (one.second, one.second_format) in self.place
+            if (one.first, one.first_format) in self.index_of
+            and (one.second, one.second_format) in self.index_of
         ]
         self.width = len(self.choices) + len(self.savings)
 
@@ -190,8 +190,8 @@ class _Matrix:
         for index, one in enumerate(self.savings):
             product = len(self.choices) + index
             first, second = (
-                self.place[one.first, one.first_format],
-                self.place[one.second, one.second_format],
+                self.index_of[one.first, one.first_format],
+                self.index_of[one.second, one.second_format],
             )
             rows[3 * index, [product, first]] = 1, -1
             rows[3 * index + 1, [product, second]] = 1, -1

@@ -24,7 +24,7 @@ WORTH = 1.5
 
 
 @dataclass(frozen=True)
-class Wholes:
+class ModelTimes:
     """By number of threads and format: what the model takes."""
 
     costs: Mapping[int, Mapping[str, Cost]]
@@ -44,7 +44,7 @@ class Wholes:
         return tuple(sorted((count for count in self.costs if count <= best), reverse=True))
 
 
-def wholes(work: Workload, arounds: tuple[str, ...], seconds: float) -> Wholes:
+def model_times(work: Workload, arounds: tuple[str, ...], seconds: float) -> ModelTimes:
     """Time the model in each format, in turn; a format that it cannot be in as a whole is left
     out.
     """
@@ -68,4 +68,4 @@ def wholes(work: Workload, arounds: tuple[str, ...], seconds: float) -> Wholes:
             found[count] = {
                 name: Cost(0.0, taken[name], weights_bytes(model)) for name, model in models.items()
             }
-    return Wholes(found, tuple(notes))
+    return ModelTimes(found, tuple(notes))

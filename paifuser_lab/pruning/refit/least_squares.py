@@ -19,7 +19,7 @@ from ...model.fold import plan_fold
 from ...model.graph import observe
 from ...model.watch import watching
 from ...progress import progress
-from ...quantization.compensation.operands import multiplied
+from ...quantization.compensation.operands import layer_operands
 from ...records import counted
 from ...workload import running
 from ..groups.trace_labels import by_single_operators
@@ -114,7 +114,7 @@ def _rows(
             part = slice(start, min(high, start + ROWS_AT_ONCE))
             wanted = one.answers[part]
             wanted = wanted.reshape(len(wanted), one.groups, -1).transpose(0, 1)
-            yield sums, (multiplied(one.layer, given, one.rows[part].to(given.device)), wanted)
+            yield sums, (layer_operands(one.layer, given, one.rows[part].to(given.device)), wanted)
 
 
 def _norms_behind(context: RefitContext) -> dict[str, str]:

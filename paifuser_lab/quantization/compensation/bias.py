@@ -7,31 +7,33 @@ from typing import Any
 from torch import Tensor
 
 from ...records import counted
-from .context import Done, Scene
-from .layer_data import read
+from .context import Context, Outcome
+from .layer_data import read_layer_data
 
 
-def correct_bias(scene: Scene) -> Done:
-    """Run the float layers and those of whole numbers side by side once over the data, and shift by
+def correct_bias(context: Context) -> Outcome:
+    """Run the float layers and the quantized ones side by side once over the data, and shift by
     what is between them.
     """
-    layers = {layer: one for layer, one in scene.layers().items() if one.kind != "Embedding"}
+    layers = {layer: one for layer, one in context.layers().items() if one.kind != "Embedding"}
     totals: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
 
-    def take(layer: str, given: tuple[Any, ...], answer: Tensor) -> None:
-        missing = (answer - layers[layer](*given)).float()
-        rows = missing.movedim(_channel(scene, layer), -1).flatten(0, -2)
+    def receive(layer: str, inputs: tuple[Any, ...], output: Tensor) -> None:
+        missing = (output - layers[layer](*inputs)).float()
+        rows = missing.movedim(_channel(context, layer), -1).flatten(0, -2)
         totals[layer] = totals.get(layer, 0) + rows.double().sum(dim=0)
         counts[layer] = counts.get(layer, 0) + len(rows)
 
-    read(scene.model, scene.runs, layers, take)
-    scene.shifts = {
+    read_layer_data(context.model, context.runs, layers, receive)
+    context.shifts = {
         layer: (total / counts[layer]).float() for layer, total in totals.items() if counts[layer]
     }
-    return Done(len(scene.shifts), f"bias correction of {counted(len(scene.shifts), 'layer')}")
+    return Outcome(
+        len(context.shifts), f"bias correction of {counted(len(context.shifts), 'layer')}"
+    )
 
 
-def _channel(scene: Scene, layer: str) -> int:
-    """Which dimension of a layer's answer is its output channels, from the last."""
-    return -1 - len(getattr(scene.model.get_submodule(layer), "kernel_size", ()))
+def _channel(context: Context, layer: str) -> int:
+    """Which dimension of a layer's output is its output channels, from the last."""
+    return -1 - len(getattr(context.model.get_submodule(layer), "kernel_size", ()))

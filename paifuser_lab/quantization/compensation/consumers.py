@@ -16,8 +16,8 @@ SHAPES = ("view", "_unsafe_view", "detach", "alias")
 
 
 @dataclass
-class Readers:
-    """The layers that read a layer's answer, the operators that it goes through before, and whether
+class Consumers:
+    """The layers that read a layer's output, the operators that it goes through before, and whether
     all of that was understood.
     """
 
@@ -26,39 +26,39 @@ class Readers:
     is_alone: bool = True
 
 
-def sole_readers(
+def sole_consumers(
     graph: Graph,
     makers: Mapping[str, int],
     operators: tuple[str, ...],
     passes: tuple[str, ...],
     readers: set[str],
-) -> dict[str, Readers]:
-    """Of each maker (and its number of channels) whose answer goes through `passes` to `readers`,
+) -> dict[str, Consumers]:
+    """Of each maker (and its number of channels) whose output goes through `passes` to `readers`,
     and nowhere else.
     """
-    found: dict[str, Readers] = {}
+    consumers: dict[str, Consumers] = {}
     made_by: dict[int, str] = {}
     for one in graph.operations:
         sources = dict.fromkeys(made_by[tensor] for tensor in one.reads if tensor in made_by)
         for source in sources:
-            _note(one, found[source], makers[source], passes, readers)
+            _note(one, consumers[source], makers[source], passes, readers)
         for tensor in one.makes:
             made_by.pop(tensor, None)
         if one.layer in makers and one.name in operators:
-            found.setdefault(one.layer, Readers())
+            consumers.setdefault(one.layer, Consumers())
             made_by[one.makes[0]] = one.layer
         elif one.name in passes and sources:
             made_by[one.makes[0]] = next(iter(sources))
     given_out = {made_by[tensor] for tensor in graph.outputs & made_by.keys()}
     return {
         layer: one
-        for layer, one in found.items()
+        for layer, one in consumers.items()
         if one.is_alone and one.layers and layer not in given_out
     }
 
 
 def _note(
-    one: Operation, readers: Readers, channels: int, passes: tuple[str, ...], wanted: set[str]
+    one: Operation, readers: Consumers, channels: int, passes: tuple[str, ...], wanted: set[str]
 ) -> None:
     """An operator reads what a layer made."""
     if one.layer in wanted and one.name in PRODUCTS:

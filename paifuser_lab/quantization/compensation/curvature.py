@@ -1,7 +1,7 @@
-"""The rounding of a weight that changes its layer's answer least, to second order; pure arithmetic.
+"""The rounding of a weight that changes its layer's output least, to second order; pure arithmetic.
 
 With H = X'X the change is the sum of e H e' over the rows e of rounding errors. GPTQ rounds column
-after column and makes up for what is lost by the columns that follow. Written as LDLQ (Chee et al.
+after column and compensates what is lost by the columns that follow. Written as LDLQ (Chee et al.
 2023, arXiv:2307.13304) that is one Cholesky factor H = R R' with R upper triangular: column i is
 rounded from w_i + Σ_{j<i} e_j R_ji / R_ii.
 """
@@ -15,13 +15,13 @@ from ...formats import Quantized
 
 # of the mean of the Hessian's diagonal: what the data says little about is to stay near its value
 DAMPING = 0.01
-BLOCK = 128  # columns that are made up for at once
+BLOCK = 128  # columns that are compensated at once
 
 
-def rounded_by(
+def round_to_hessian(
     hessian: Tensor, count: int, weight: Tensor, plain: Quantized, bits: int
 ) -> Quantized:
-    """Other whole numbers for the same scales; a channel for which they are no better than the
+    """Other integers for the same scales; a channel for which they are no better than the
     plain ones keeps those.
     """
     groups, columns = hessian.shape[:2]
@@ -33,15 +33,15 @@ def rounded_by(
     order = hessian.diagonal(dim1=1, dim2=2).argsort(
         dim=1, descending=True
     )  # what matters most is rounded first
-    found = _in_turn(
+    rounded = _in_turn(
         _ordered(_trusted(hessian, count), order),
         _columns(rows, order),
         _columns(scales, order),
         2 ** (bits - 1) - 1,
     )
-    found = _columns(found, order.argsort(dim=1))
-    is_better = _change(hessian, rows - found * scales) < _change(hessian, rows - values * scales)
-    kept = torch.where(is_better.unsqueeze(-1), found, values).to(torch.int8)
+    rounded = _columns(rounded, order.argsort(dim=1))
+    is_better = _change(hessian, rows - rounded * scales) < _change(hessian, rows - values * scales)
+    kept = torch.where(is_better.unsqueeze(-1), rounded, values).to(torch.int8)
     turned = plain.values.transpose(0, plain.channel)
     return Quantized(
         kept.reshape(turned.shape).transpose(0, plain.channel).contiguous(),
@@ -51,8 +51,8 @@ def rounded_by(
 
 
 def _trusted(hessian: Tensor, count: int) -> Tensor:
-    """With less of what columns have in common, by the share of it that so few rows would show by
-    chance alone.
+    """With less of what columns have in common, by the share of it that so few rows would show at
+    random alone.
 
     The share is that of Schäfer and Strimmer (2005, doi:10.2202/1544-6115.1175), with the variance
     of products of normal numbers.
@@ -60,8 +60,8 @@ def _trusted(hessian: Tensor, count: int) -> Tensor:
     diagonal = hessian.diagonal(dim1=1, dim2=2)
     own = diagonal.double().square().sum(dim=1)
     common = hessian.double().square().sum(dim=(1, 2)) - own
-    chance = (diagonal.double().sum(dim=1).square() - own + common) / max(count, 1)
-    share = torch.where(common > 0, chance / common, 1.0).clamp(max=1).to(hessian.dtype)
+    expected = (diagonal.double().sum(dim=1).square() - own + common) / max(count, 1)
+    share = torch.where(common > 0, expected / common, 1.0).clamp(max=1).to(hessian.dtype)
     return torch.lerp(hessian, torch.diag_embed(diagonal), share.reshape(-1, 1, 1))
 
 
@@ -93,7 +93,7 @@ def _upper_factor(hessian: Tensor) -> Tensor:
 
 
 def _change(hessian: Tensor, errors: Tensor) -> Tensor:
-    """How much each channel's answer changes."""
+    """How much each channel's output changes."""
     return ((errors @ hessian) * errors).sum(dim=2)
 
 

@@ -15,20 +15,20 @@ from torch import Tensor, nn
 
 from ...model.layers import CONVOLUTIONS
 from ...records import counted
-from .consumers import CLAMPS, PRODUCTS, RELUS, SHAPES, sole_readers
-from .context import Done, Scene
+from .consumers import CLAMPS, PRODUCTS, RELUS, SHAPES, sole_consumers
+from .context import Context, Outcome
 
 MOST_SWEEPS = 20
 SETTLED = 1e-3  # a sweep that changes no scale by more is the last
 
 
-def equalise(scene: Scene) -> Done:
+def equalise(context: Context) -> Outcome:
     """Rescale pair after pair, over and over, since a layer between two others is in two pairs."""
-    pairs, clamped = _pairs(scene)
+    pairs, clamped = _pairs(context)
     for _ in range(MOST_SWEEPS if pairs else 0):
         if (
             max(
-                _rescale(scene.model.get_submodule(one), scene.model.get_submodule(other))
+                _rescale(context.model.get_submodule(one), context.model.get_submodule(other))
                 for one, other in pairs
             )
             < SETTLED
@@ -40,13 +40,13 @@ def equalise(scene: Scene) -> Done:
         if clamped
         else ""
     )
-    return Done(
+    return Outcome(
         len(pairs), f"cross-layer equalisation of {counted(len(pairs), 'pair')} of layers{left}"
     )
 
 
-def _pairs(scene: Scene) -> tuple[list[tuple[str, str]], int]:
-    """Chosen layers whose answer one other chosen layer of the same sort reads alone, and how many
+def _pairs(context: Context) -> tuple[list[tuple[str, str]], int]:
+    """Chosen layers whose output one other chosen layer of the same sort reads alone, and how many
     more there are behind a clamp.
     """
     pairs: list[tuple[str, str]] = []
@@ -55,12 +55,16 @@ def _pairs(scene: Scene) -> tuple[list[tuple[str, str]], int]:
         (CONVOLUTIONS, (*RELUS, *CLAMPS)),
         ((nn.Linear,), (*RELUS, *CLAMPS, *SHAPES)),
     ):
-        modules = {layer: scene.model.get_submodule(layer) for layer in scene.chosen}
+        modules = {layer: context.model.get_submodule(layer) for layer in context.chosen}
         widths = {
             layer: one.weight.shape[0] for layer, one in modules.items() if isinstance(one, kinds)
         }
-        once = {layer: width for layer, width in widths.items() if scene.graph.entries[layer] == 1}
-        for layer, readers in sole_readers(scene.graph, once, PRODUCTS, passes, set(once)).items():
+        once = {
+            layer: width for layer, width in widths.items() if context.graph.entries[layer] == 1
+        }
+        for layer, readers in sole_consumers(
+            context.graph, once, PRODUCTS, passes, set(once)
+        ).items():
             if len(readers.layers) == 1 and readers.passed.isdisjoint(CLAMPS):
                 pairs.append((layer, readers.layers[0]))
             elif len(readers.layers) == 1:

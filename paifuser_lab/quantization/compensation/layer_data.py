@@ -1,4 +1,4 @@
-"""What layers are given and what they answer, on the calibration data."""
+"""The inputs and outputs of layers on the calibration data."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ...errors import StepError
 from ...model.watch import FAILED, describe, watching
 from ...workload import running
 
-Take = Callable[[str, tuple[Any, ...], Tensor], None]  # layer, what it was given, its answer
+Receive = Callable[[str, tuple[Any, ...], Tensor], None]  # layer, its inputs, its output
 
 
-def read(
-    model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], take: Take
+def read_layer_data(
+    model: nn.Module, runs: Iterable[Callable[[], Any]], layers: Iterable[str], receive: Receive
 ) -> None:
-    """Hand over what each call of the layers is given and answers, run after run."""
+    """Pass on the inputs and the output of each call of the layers, run after run."""
     wanted = set(layers)
-    given: dict[str, tuple[Any, ...]] = {}
+    inputs: dict[str, tuple[Any, ...]] = {}
 
     def enter(layer: str, args: Any, kwargs: Any) -> None:
         if layer in wanted:
-            given[layer] = (*args, *kwargs.values())
-            _check(model, layer, given[layer][0])
+            inputs[layer] = (*args, *kwargs.values())
+            _check(model, layer, inputs[layer][0])
 
     def leave(layer: str, output: Any) -> None:
         if layer in wanted and output is not FAILED:
-            take(layer, given.pop(layer), output)
+            receive(layer, inputs.pop(layer), output)
 
     with running(model):
         for run in runs:
@@ -37,9 +37,9 @@ def read(
                 run()
 
 
-def _check(model: nn.Module, layer: str, given: Tensor) -> None:
-    if not bool(torch.isfinite(given).all()):
+def _check(model: nn.Module, layer: str, inputs: Tensor) -> None:
+    if not bool(torch.isfinite(inputs).all()):
         raise StepError(
-            f"{describe(model, layer)} is given a NaN or an infinity by the calibration data; look "
-            "for it there or leave the layer out."
+            f"{describe(model, layer)} receives a NaN or an infinity from the calibration data; "
+            "find it there or leave the layer out."
         )

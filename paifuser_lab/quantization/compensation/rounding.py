@@ -1,7 +1,7 @@
-"""Weights rounded so that the layer's answer on the calibration data changes least, not each weight
+"""Weights rounded so that the layer's output on the calibration data changes least, not each weight
 by itself.
 
-That rounding to the nearest is not best, and that the layer's own answer is the thing to keep, is
+That rounding to the nearest is not best, and that the layer's own output is the thing to keep, is
 Nagel et al. (2020), "Up or Down? Adaptive Rounding for Post-Training Quantization",
 arXiv:2004.10568. The closed form is that of Frantar et al. (2022), "GPTQ", arXiv:2210.17323: second
 order, columns one after the other.
@@ -17,31 +17,31 @@ from torch import Tensor
 from ...formats import Quantized, format_of, quantize
 from ...model.layers import CONVOLUTIONS, channel_of, is_linear
 from ...records import counted
-from .context import Done, Scene
-from .curvature import rounded_by
-from .layer_data import read
-from .operands import multiplied
+from .context import Context, Outcome
+from .curvature import round_to_hessian
+from .layer_data import read_layer_data
+from .operands import layer_operands
 
 MOST_BYTES = 2**28  # of Hessians held at once
 
 
-def round_adaptively(scene: Scene) -> Done:
-    """Choose the whole numbers of every linear layer and convolution, as many at once as their
+def round_adaptively(context: Context) -> Outcome:
+    """Choose the integers of every linear layer and convolution, as many at once as their
     Hessians have room for.
     """
     count = 0
-    for layers in _batches(scene):
-        for layer, (hessian, rows) in _hessians(scene, layers).items():
-            scene.numbers[layer] = _rounded(scene, layer, hessian, rows)
+    for layers in _batches(context):
+        for layer, (hessian, rows) in _hessians(context, layers).items():
+            context.weights[layer] = _rounded(context, layer, hessian, rows)
             count += 1
-    return Done(count, f"adaptive rounding of {counted(count, 'layer')}")
+    return Outcome(count, f"adaptive rounding of {counted(count, 'layer')}")
 
 
-def _batches(scene: Scene) -> Iterator[list[str]]:
+def _batches(context: Context) -> Iterator[list[str]]:
     batch: list[str] = []
     room = MOST_BYTES
-    for layer in scene.chosen:
-        module: Any = scene.model.get_submodule(layer)
+    for layer in context.chosen:
+        module: Any = context.model.get_submodule(layer)
         if not (isinstance(module, CONVOLUTIONS) or is_linear(module)):
             continue
         size = 4 * _groups(module) * (module.weight.numel() // _outputs(module)) ** 2
@@ -54,32 +54,32 @@ def _batches(scene: Scene) -> Iterator[list[str]]:
         yield batch
 
 
-def _hessians(scene: Scene, layers: list[str]) -> dict[str, tuple[Tensor, int]]:
+def _hessians(context: Context, layers: list[str]) -> dict[str, tuple[Tensor, int]]:
     """X'X of what each layer multiplies its weights by, (groups, columns, columns), and of how many
     rows X is.
     """
-    found: dict[str, tuple[Tensor, int]] = {}
+    hessians: dict[str, tuple[Tensor, int]] = {}
 
-    def take(layer: str, given: tuple[Any, ...], answer: Tensor) -> None:
-        rows = multiplied(scene.model.get_submodule(layer), given[0])
-        hessian, count = found.get(layer, (0, 0))
-        found[layer] = hessian + rows.transpose(1, 2) @ rows, count + rows.shape[1]
+    def receive(layer: str, inputs: tuple[Any, ...], output: Tensor) -> None:
+        rows = layer_operands(context.model.get_submodule(layer), inputs[0])
+        hessian, count = hessians.get(layer, (0, 0))
+        hessians[layer] = hessian + rows.transpose(1, 2) @ rows, count + rows.shape[1]
 
-    read(scene.model, scene.runs, layers, take)
-    return found
+    read_layer_data(context.model, context.runs, layers, receive)
+    return hessians
 
 
-def _rounded(scene: Scene, layer: str, hessian: Tensor, rows: int) -> Quantized:
-    """The layer's whole numbers, in the order in which it wants them."""
-    module: Any = scene.model.get_submodule(layer)
+def _rounded(context: Context, layer: str, hessian: Tensor, rows: int) -> Quantized:
+    """The layer's integers, in the order in which it wants them."""
+    module: Any = context.model.get_submodule(layer)
     is_turned = (
-        scene.chosen[layer] == "int8" and channel_of(module) == 1
+        context.chosen[layer] == "int8" and channel_of(module) == 1
     )  # GPT-2's, which int8 turns round
     weight = module.weight.detach().t() if is_turned else module.weight.detach()
     channel = 0 if is_turned else channel_of(module)
     assert channel is not None
-    bits = format_of(scene.chosen[layer]).weight_bits
-    return rounded_by(
+    bits = format_of(context.chosen[layer]).weight_bits
+    return round_to_hessian(
         hessian, rows, weight.float(), quantize(weight.float(), bits, channel=channel), bits
     )
 

@@ -2,7 +2,7 @@
 to round.
 
 SmoothQuant of Xiao et al. (2022), arXiv:2211.10438. What the norm gives is divided by a factor a
-channel and the weights are multiplied by it, so the model's function stays as it is.
+channel and the weights are layer_operands by it, so the model's function stays as it is.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ from torch import Tensor, nn
 
 from ...model.layers import is_altered
 from ...records import counted
-from .consumers import SHAPES, sole_readers
-from .context import Done, Scene
-from .layer_data import read
+from .consumers import SHAPES, sole_consumers
+from .context import Context, Outcome
+from .layer_data import read_layer_data
 
 SHARE = 0.5  # of the difficulty that goes over to the weights
 NORM = ("native_layer_norm",)
 
 
-def smooth(scene: Scene) -> Done:
-    """Rescale each layer norm whose answer int8 linear layers alone read."""
-    norms = _norms(scene)
+def smooth(context: Context) -> Outcome:
+    """Rescale each layer norm whose output int8 linear layers alone read."""
+    norms = _norms(context)
     peaks: dict[str, Tensor] = {}
 
-    def take(norm: str, given: tuple[Any, ...], answer: Tensor) -> None:
-        peak = answer.abs().flatten(0, -2).amax(dim=0).float()
+    def receive(norm: str, inputs: tuple[Any, ...], output: Tensor) -> None:
+        peak = output.abs().flatten(0, -2).amax(dim=0).float()
         peaks[norm] = torch.maximum(peaks[norm], peak) if norm in peaks else peak
 
     if norms:
-        read(scene.model, scene.runs, norms, take)
+        read_layer_data(context.model, context.runs, norms, receive)
     for norm, peak in peaks.items():
         _move(
-            scene.model.get_submodule(norm),
-            [scene.model.get_submodule(layer) for layer in norms[norm]],
+            context.model.get_submodule(norm),
+            [context.model.get_submodule(layer) for layer in norms[norm]],
             peak,
         )
-    return Done(
+    return Outcome(
         len(peaks),
         f"smoothing of {counted(len(peaks), 'layer norm')} that int8 linear layers alone read",
     )
 
 
-def _norms(scene: Scene) -> dict[str, list[str]]:
+def _norms(context: Context) -> dict[str, list[str]]:
     """Layer norms that can be rescaled, and the linear layers that read them."""
-    modules = dict(scene.model.named_modules())
+    modules = dict(context.model.named_modules())
     widths = {
         name: module.normalized_shape[0]
         for name, module in modules.items()
-        if _is_scalable(scene, name, module)
+        if _is_scalable(context, name, module)
     }
     linear = {
         layer
-        for layer, name in scene.chosen.items()
+        for layer, name in context.chosen.items()
         if name == "int8" and isinstance(modules[layer], nn.Linear)
     }
-    once = {layer for layer in linear if scene.graph.entries[layer] == 1}
+    once = {layer for layer in linear if context.graph.entries[layer] == 1}
     return {
         norm: one.layers
-        for norm, one in sole_readers(scene.graph, widths, NORM, SHAPES, once).items()
+        for norm, one in sole_consumers(context.graph, widths, NORM, SHAPES, once).items()
     }
 
 
-def _is_scalable(scene: Scene, name: str, module: nn.Module) -> bool:
+def _is_scalable(context: Context, name: str, module: nn.Module) -> bool:
     if (
         type(module) is not nn.LayerNorm
         or module.weight is None
         or len(module.normalized_shape) != 1
     ):
         return False
-    weights = [scene.graph.weights[f"{name}.{one}"] for one, _ in module.named_parameters()]
-    is_shared = any(len(scene.graph.readers.get(weight, ())) > 1 for weight in weights)
-    return scene.graph.entries[name] == 1 and not is_shared and not is_altered(module)
+    weights = [context.graph.weights[f"{name}.{one}"] for one, _ in module.named_parameters()]
+    is_shared = any(len(context.graph.readers.get(weight, ())) > 1 for weight in weights)
+    return context.graph.entries[name] == 1 and not is_shared and not is_altered(module)
 
 
 def _move(norm: Any, readers: list[Any], peak: Tensor) -> None:

@@ -50,7 +50,7 @@ def _cpu_has_product() -> bool:
 
 
 def answers_in(device: torch.device) -> torch.dtype | None:
-    """What a product answers in that scales rows and channels on the way; None where a device has
+    """What a product outputs in that scales rows and channels on the way; None where a device has
     none.
     """
     if device.type != "cuda":
@@ -59,7 +59,7 @@ def answers_in(device: torch.device) -> torch.dtype | None:
 
 
 class Fp8Linear(QuantizedLayer):
-    """Rounds what it is given to fp8 row by row, and multiplies that."""
+    """Rounds its input to fp8 row by row, and multiplies that."""
 
     def __init__(self, layer: Any) -> None:
         self.is_convolution = isinstance(layer, CONVOLUTIONS)
@@ -79,33 +79,31 @@ class Fp8Linear(QuantizedLayer):
         numbers = self.values.view(FP8).float() * self.scales
         return numbers.t() if self.is_transposed else numbers.reshape(self.shape)
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """An exporter is refused: the runtimes that there are have no such product."""
         if torch.compiler.is_exporting():
             raise StepError(
                 "a layer in fp8 cannot be exported, since the engines here have no product in fp8; "
                 "take int8"
             )
-        points = given.movedim(1 - self.is_single(given), -1) if self.is_convolution else given
+        points = x.movedim(1 - self.is_single(x), -1) if self.is_convolution else x
         rows = points.reshape(-1, self.values.shape[1])
-        made = (
-            self._multiply(rows).to(given.dtype).reshape(*points.shape[:-1], self.values.shape[0])
-        )
-        return made.movedim(-1, 1 - self.is_single(given)) if self.is_convolution else made
+        output = self._multiply(rows).to(x.dtype).reshape(*points.shape[:-1], self.values.shape[0])
+        return output.movedim(-1, 1 - self.is_single(x)) if self.is_convolution else output
 
-    def is_single(self, given: Tensor) -> bool:
+    def is_single(self, x: Tensor) -> bool:
         """Whether a convolution is given one example without its batch."""
-        return given.ndim == len(self.shape) - 1
+        return x.ndim == len(self.shape) - 1
 
     def _multiply(self, rows: Tensor) -> Tensor:
         small, scales = to_fp8(rows)
         weight, dtype = self.values.view(FP8), answers_in(rows.device)
         if dtype is None:
             one = scales.new_ones(())
-            made = product(small, weight, one, one, torch.float32) * scales * self.scales.t()
+            output = product(small, weight, one, one, torch.float32) * scales * self.scales.t()
         else:
-            made = product(small, weight, scales, self.scales.t(), dtype)
-        return made if self.bias is None else made + self.bias
+            output = product(small, weight, scales, self.scales.t(), dtype)
+        return output if self.bias is None else output + self.bias
 
 
 def product(

@@ -43,11 +43,11 @@ def int4_notes(work: Workload, model: nn.Module, chosen: Collection[str]) -> lis
     if few:
         error = _relative(answer, _answer_of_weights(work, model, layers))
         few_rows = (
-            f"multiplied as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
+            f"layer_operands as packed integers in bf16, as in every call of at most {FEW_ROWS[4]} "
             "rows without gradients"
         )
         notes.insert(
-            0, f"{_named(sorted(few))} in int4: {few_rows}; bf16 moves the answer by {error:.1e}"
+            0, f"{_named(sorted(few))} in int4: {few_rows}; bf16 moves the output by {error:.1e}"
         )
     return notes
 
@@ -58,8 +58,8 @@ def _watched(layers: Mapping[str, WeightsOnly]) -> Iterator[set[str]]:
     few, many = set[str](), set[str]()
 
     def seen(name: str, layer: WeightsOnly, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = args[0] if args else next(iter(kwargs.values()))
-        (few if layer.has_few_rows(given) else many).add(name)
+        x = args[0] if args else next(iter(kwargs.values()))
+        (few if layer.has_few_rows(x) else many).add(name)
 
     hooks = [
         layer.register_forward_pre_hook(
@@ -102,7 +102,7 @@ def _answer(work: Workload, model: nn.Module) -> list[Tensor]:
 def _answer_of_weights(
     work: Workload, model: nn.Module, layers: Mapping[str, WeightsOnly]
 ) -> list[Tensor]:
-    """The answer with every weight made."""
+    """The output with every weight made."""
     before = {name: layer.few_rows for name, layer in layers.items()}
     try:
         for layer in layers.values():

@@ -12,29 +12,29 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from ...formats import Quantized, Range, quantize
 from ...model.layers import is_transposed_linear
-from .. import arithmetic  # noqa: F401 (registers the operators with torch's FLOP counter)
-from ..conversion import through_steps, to_steps
-from . import int_mm, on_gpu, saturation
+from ..conversion import fake_quantize, quantize_values
+from . import on_gpu, saturation
 from .layer import QuantizedLayer, packed_zero_points
 from .tensor import Int8Tensor
 
-WHOLE = 2**31  # whole numbers of 32 bits are below
+WHOLE = 2**31  # integers of 32 bits are below
 CONVOLVE = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}
 CONVOLVE_IMAGES = torch.ops.onednn.qconv2d_pointwise
 
 
 @dataclass(frozen=True)
-class Outlet:
-    """How a layer hands its answer on: in int8 where the next layer reads that, and what is done to
-    it before.
+class Requantization:
+    """How a layer passes its output on: in int8 where the next layer reads that, and what is done
+    to it before.
     """
 
     span: Range | None = None
     clamp: tuple[float, float | None] | None = None  # (0, None) is relu
-    is_shared: bool = False  # others read it too, and are given what the steps leave of it
+    is_shared: bool = False  # others read it too, and receive the rounded values
 
     @property
     def post_operation(self) -> tuple[str, list[float]]:
@@ -49,8 +49,8 @@ class Outlet:
         )
 
     @property
-    def steps_kept(self) -> tuple[int, int]:
-        """The same on the steps themselves."""
+    def quantized_clamp(self) -> tuple[int, int]:
+        """The same on the quantized values."""
         low, high = (None, None) if self.clamp is None else self.clamp
         assert self.span is not None
         return (0 if low is None else self.span.step(low)), (
@@ -59,51 +59,53 @@ class Outlet:
 
 
 class Int8Layer(QuantizedLayer):
-    """Rounds what it is given to 256 steps, unless it comes so, and multiplies whole numbers."""
+    """Rounds its input to 256 quantized values, unless it comes so, and multiplies integers."""
 
     def __init__(self, layer: nn.Module, weight: Quantized, span: Range) -> None:
         super().__init__(layer, weight, "int8")
         self.span = span
-        self.outlet = Outlet()
-        self.is_given_rounded = False  # to the range that it wants
+        self.requantization = Requantization()
+        self.is_input_rounded = False  # to the range that it wants
 
-    def forward(self, given: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """A compiler or an exporter is shown the roundings, which it fuses itself; otherwise oneDNN
         computes.
         """
         if torch.compiler.is_compiling():
-            return self._answered(self.product(*self._shown(given))).to(given.dtype)
-        steps = self._steps(given)
-        onward = self.outlet.span
-        if onward is None or not (steps.device.type == "cpu" or on_gpu.hands_on(self, steps)):
-            return self._answered(self.multiply(steps, 1.0, 0, given.dtype))
+            return self._answered(self.product(*self._shown(x))).to(x.dtype)
+        quantized = self._steps(x)
+        next_span = self.requantization.span
+        if next_span is None or not (
+            quantized.device.type == "cpu" or on_gpu.can_requantize(self, quantized)
+        ):
+            return self._answered(self.multiply(quantized, 1.0, 0, x.dtype))
         return Int8Tensor(
-            self.multiply(steps, onward.scale, onward.zero, torch.uint8), onward, given.dtype
+            self.multiply(quantized, next_span.scale, next_span.zero, torch.uint8),
+            next_span,
+            x.dtype,
         )
 
-    def _answered(self, made: Tensor) -> Tensor:
+    def _answered(self, output: Tensor) -> Tensor:
         """Numbers, rounded where others read the rounding too."""
-        onward, clamp = self.outlet.span, self.outlet.clamp
-        if onward is None or not self.outlet.is_shared:
-            return made
-        return through_steps(made if clamp is None else made.clamp(*clamp), onward)
+        next_span, clamp = self.requantization.span, self.requantization.clamp
+        if next_span is None or not self.requantization.is_shared:
+            return output
+        return fake_quantize(output if clamp is None else output.clamp(*clamp), next_span)
 
-    def _steps(self, given: Tensor) -> Tensor:
-        if isinstance(given, Int8Tensor):
+    def _steps(self, x: Tensor) -> Tensor:
+        if isinstance(x, Int8Tensor):
             return (
-                given.steps
-                if given.written is None and given.span == self.span
-                else to_steps(given.numbers(), self.span)
+                x.quantized
+                if x.written is None and x.span == self.span
+                else quantize_values(x.dequantized(), self.span)
             )
-        return to_steps(given, self.span)
+        return quantize_values(x, self.span)
 
-    def _shown(self, given: Tensor) -> tuple[Tensor, Tensor]:
+    def _shown(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Input and weight through the roundings, as operators that compilers and exporters
         know.
         """
-        rounded = (
-            given.float() if self.is_given_rounded else through_steps(given.float(), self.span)
-        )
+        rounded = x.float() if self.is_input_rounded else fake_quantize(x.float(), self.span)
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
         weight = torch.ops.quantized_decomposed.dequantize_per_channel(
             self.values, scales, zeros, 0, -128, 127, torch.int8
@@ -111,7 +113,7 @@ class Int8Layer(QuantizedLayer):
         return rounded, weight
 
     def _written(self, dtype: torch.dtype) -> torch.dtype:
-        """The type in which oneDNN writes an answer; others are converted to from fp32."""
+        """The type in which oneDNN writes an output; others are converted to from fp32."""
         if (
             dtype == torch.bfloat16
         ):  # which it writes everywhere, without AVX-512 a hundred times slower
@@ -119,12 +121,12 @@ class Int8Layer(QuantizedLayer):
         return dtype if dtype == torch.uint8 else torch.float32
 
     @abstractmethod
-    def product(self, given: Tensor, weight: Tensor) -> Tensor:
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
         """The layer's arithmetic on plain numbers."""
 
     @abstractmethod
-    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
-        """The layer's arithmetic on whole numbers."""
+    def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        """The layer's arithmetic on integers."""
 
 
 class Int8Convolution(Int8Layer):
@@ -145,34 +147,32 @@ class Int8Convolution(Int8Layer):
         self.in_channels, self.out_channels = layer.in_channels, layer.out_channels
         self._operator = CONVOLVE_IMAGES if count == 2 else torch.ops.onednn.qconv_pointwise
 
-    def product(self, given: Tensor, weight: Tensor) -> Tensor:
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
         convolve = CONVOLVE[weight.ndim]
-        return convolve(
-            given, weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+        return convolve(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
-    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
-        is_single = steps.ndim == self.values.ndim - 1
-        steps = steps.unsqueeze(0) if is_single else steps
-        if on_gpu.takes(self, steps):
-            answer = on_gpu.multiply(self, steps, scale, zero, dtype)
+    def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        is_single = quantized.ndim == self.values.ndim - 1
+        quantized = quantized.unsqueeze(0) if is_single else quantized
+        if on_gpu.takes(self, quantized):
+            answer = on_gpu.multiply(self, quantized, scale, zero, dtype)
             return answer.squeeze(0) if is_single else answer
         geometry = list(self.stride), list(self.padding), list(self.dilation), self.groups
         if self._is_split():
-            steps = saturation.doubled(steps, self.groups)
+            quantized = saturation.doubled(quantized, self.groups)
         if self._packed is None:
-            self._packed = self._pack(geometry, list(steps.shape))
+            self._packed = self._pack(geometry, list(quantized.shape))
         has_clamp = (
             self._operator is CONVOLVE_IMAGES
         )  # in one and three dimensions the operator does not clamp on the way
-        operation, scalars = self.outlet.post_operation if has_clamp else ("none", [])
-        given = steps, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
-        made: Tensor = self._operator(
-            *given, scale, zero, self._written(dtype), operation, scalars, ""
+        operation, scalars = self.requantization.post_operation if has_clamp else ("none", [])
+        arguments = quantized, self.span.scale, self.span.zero, *self._packed, self.bias, *geometry
+        output: Tensor = self._operator(
+            *arguments, scale, zero, self._written(dtype), operation, scalars, ""
         ).to(dtype)
         if not has_clamp and dtype == torch.uint8:
-            made.clamp_(*self.outlet.steps_kept)
-        return made.squeeze(0) if is_single else made
+            output.clamp_(*self.requantization.quantized_clamp)
+        return output.squeeze(0) if is_single else output
 
     def _is_split(self) -> bool:
         """Whether products that are added in 16 bits could saturate; those of a single input are
@@ -208,11 +208,11 @@ class Int8Linear(Int8Layer):
         """The numbers that the weight stands for, in the order in which the layer had them."""
         return super().weight.t() if self.is_transposed else super().weight
 
-    def product(self, given: Tensor, weight: Tensor) -> Tensor:
-        return F.linear(given, weight, self._shown_bias())
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(x, weight, self._shown_bias())
 
     def _shown_bias(self) -> Tensor | None:
-        """ONNX Runtime multiplies whole numbers only where the bias is whole numbers too, of the
+        """ONNX Runtime multiplies integers only where the bias is integers too, of the
         products' scale.
         """
         if (
@@ -223,22 +223,24 @@ class Int8Linear(Int8Layer):
         ):
             return self.bias
         scales = self.scales[:, 0] * self.span.scale
-        steps, zeros = (
+        quantized, zeros = (
             (self.bias / scales).round().to(torch.int32),
             torch.zeros_like(scales, dtype=torch.int64),
         )
         shown: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
-            steps, scales, zeros, 0, -WHOLE, WHOLE - 1, torch.int32
+            quantized, scales, zeros, 0, -WHOLE, WHOLE - 1, torch.int32
         )
         return shown
 
-    def multiply(self, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
-        if on_gpu.takes(self, steps):
-            return on_gpu.multiply(self, steps, scale, zero, dtype)
-        rows = steps.reshape(-1, self.in_features)
-        if steps.device.type != "cpu":  # where nobody hands on in int8
-            made = int_mm.linear(rows, self.span, self.values, self.scales[:, 0], self.bias)
-            return made.to(dtype).reshape(*steps.shape[:-1], self.out_features)
+    def multiply(self, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+        if on_gpu.takes(self, quantized):
+            return on_gpu.multiply(self, quantized, scale, zero, dtype)
+        rows = quantized.reshape(-1, self.in_features)
+        if quantized.device.type != "cpu":  # where nothing passes on in int8
+            output = on_gpu.int_mm_linear(
+                rows, self.span, self.values, self.scales[:, 0], self.bias
+            )
+            return output.to(dtype).reshape(*quantized.shape[:-1], self.out_features)
         if saturation.saturates():
             rows = saturation.doubled(rows)
         if self._packed is None:
@@ -246,12 +248,12 @@ class Int8Linear(Int8Layer):
             self._has_whole_bias = self.bias is not None and _is_whole(
                 self.bias / (self.scales[:, 0] * self.span.scale)
             )
-        given = rows, self.span.scale, self.span.zero, *self._packed, self.bias
+        arguments = rows, self.span.scale, self.span.zero, *self._packed, self.bias
         written = self._written(dtype)
-        made = torch.ops.onednn.qlinear_pointwise(
-            *given, scale, zero, written, *self.outlet.post_operation, ""
+        output = torch.ops.onednn.qlinear_pointwise(
+            *arguments, scale, zero, written, *self.requantization.post_operation, ""
         ).to(dtype)
-        answer: Tensor = made.reshape(*steps.shape[:-1], self.out_features)
+        answer: Tensor = output.reshape(*quantized.shape[:-1], self.out_features)
         return answer
 
     def _pack(self, shape: list[int]) -> tuple[Any, ...]:
@@ -279,8 +281,27 @@ def paddings(layer: Any) -> tuple[int, ...] | None:
     return None if any(one % 2 for one in reach) else tuple(one // 2 for one in reach)
 
 
-def _is_whole(steps: Tensor) -> bool:
-    """Whether steps go into whole numbers of 32 bits; beside weights that are nearly nothing a bias
-    is too many.
-    """
-    return bool((steps.abs() < WHOLE / 2).all())
+def _is_whole(quantized: Tensor) -> bool:
+    """Whether a quantized bias fits 32 bits; beside nearly zero weights it does not."""
+    return bool((quantized.abs() < WHOLE / 2).all())
+
+
+# torch counts the operations of its own operators alone; these are oneDNN's
+def _convolution_flops(
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> int:
+    return 2 * int(out_val.numel()) * int(qw.shape[1:].numel()) // saturation.weights_of(qw)
+
+
+def _linear_flops(
+    qx: Any, scale: Any, zero: Any, qw: Any, *args: Any, out_val: Any = None, **kwargs: Any
+) -> int:
+    return 2 * int(qx.numel()) * int(out_val.shape[-1]) // saturation.weights_of(qw)
+
+
+for operator, formula in (
+    (torch.ops.onednn.qconv2d_pointwise, _convolution_flops),
+    (torch.ops.onednn.qconv_pointwise, _convolution_flops),
+    (torch.ops.onednn.qlinear_pointwise, _linear_flops),
+):
+    register_flop_formula(operator, get_raw=True)(formula)

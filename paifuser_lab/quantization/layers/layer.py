@@ -1,10 +1,11 @@
-"""What every layer with whole-number weights has: the numbers, their scales, the bias; and how it
+"""What every layer with integer weights has: the numbers, their scales, the bias; and how it
 is moved, copied and asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Self
 
 import torch
@@ -14,7 +15,7 @@ from ...formats import Quantized
 
 
 class QuantizedLayer(nn.Module):
-    """A layer whose weight is whole numbers. Its scales stay in fp32 whatever the model around it
+    """A layer whose weight is integers. Its scales stay in fp32 whatever the model around it
     is converted to.
     """
 
@@ -52,7 +53,7 @@ class QuantizedLayer(nn.Module):
         return Quantized(self.values, self.scales, self.channel).dequantized()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to another device, never to another number format."""
+        """Follow to another device, never to another format."""
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 moved = fn(buffer)
@@ -78,3 +79,17 @@ class QuantizedLayer(nn.Module):
 def packed_zero_points(count: int) -> Tensor:
     """The operators ask for zero points of the weights, which are symmetric here."""
     return torch.zeros(count, dtype=torch.int64)
+
+
+def without_weights(layer: nn.Module) -> nn.Module:
+    """The layer with nothing in it."""
+    bare = copy(layer)
+    bare._parameters = dict.fromkeys(layer._parameters)
+    return bare
+
+
+def with_weights(bare: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    """The layer with these weights, which gradients may flow to."""
+    output = copy(bare)
+    output._parameters = {"weight": weight, "bias": bias}  # type: ignore[dict-item]
+    return output

@@ -1,5 +1,5 @@
-"""The int8 layers that this project's CUDA kernels compute, steps in and steps or numbers out;
-without CuPy there are none.
+"""Int8 layers on a GPU: by this project's CUDA kernels, which need CuPy, or torch's integer
+product.
 """
 
 from __future__ import annotations
@@ -10,23 +10,27 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from ...kernels import Steps, convolve_depthwise_int8, project_int8
+from ...formats import Range
+from ...kernels import QuantParams, convolve_depthwise_int8, project_int8
 from ...kernels.depthwise_int8 import SIDES, STRIDES
 from ...kernels.driver import packages
-from ...kernels.steps import NUMBERS, WIDTH, sums_of
+from ...kernels.quantized import FLOATS, WIDTH, weight_sums
 
+LEAST_ROWS = 32  # a GPU's product wants more than 16 rows, and widths in eights
+SHIFT = 128
 CLAMPS = {None: "none", (0, None): "relu", (0, 6): "relu6"}  # what may follow on the way
 
 
-def takes(layer: Any, steps: Tensor) -> bool:
+def takes(layer: Any, quantized: Tensor) -> bool:
     """Whether a kernel computes an int8 layer where its input is."""
-    return steps.is_cuda and obstacle(layer) is None
+    return quantized.is_cuda and obstacle(layer) is None
 
 
-def hands_on(layer: Any, steps: Tensor) -> bool:
-    """Whether its answer can stay in steps."""
-    return layer.outlet.clamp in CLAMPS and takes(layer, steps)
+def can_requantize(layer: Any, quantized: Tensor) -> bool:
+    """Whether its output can stay in int8."""
+    return layer.requantization.clamp in CLAMPS and takes(layer, quantized)
 
 
 def obstacle(layer: Any) -> str | None:
@@ -60,30 +64,37 @@ def obstacle(layer: Any) -> str | None:
     )
 
 
-def multiply(layer: Any, steps: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
-    """The layer's arithmetic on whole numbers; in uint8 the answer is steps of this scale and zero
-    point.
-    """
+def multiply(layer: Any, quantized: Tensor, scale: float, zero: int, dtype: torch.dtype) -> Tensor:
+    """The layer's arithmetic on integers; an output in uint8 has this scale and zero point."""
     if layer._packed is None:
-        layer._packed = (layer.scales[:, 0] * layer.span.scale).contiguous(), sums_of(layer.values)
+        layer._packed = (
+            (layer.scales[:, 0] * layer.span.scale).contiguous(),
+            weight_sums(layer.values),
+        )
     scales, sums = layer._packed
-    makes_steps = dtype == torch.uint8
+    is_quantized = dtype == torch.uint8
     how: dict[str, Any] = {
         "zero": layer.span.zero,
         "sums": sums,
-        "into": Steps(scale, zero) if makes_steps else dtype if dtype in NUMBERS else torch.float32,
-        "activation": CLAMPS[layer.outlet.clamp] if makes_steps else "none",
+        "into": QuantParams(scale, zero)
+        if is_quantized
+        else dtype
+        if dtype in FLOATS
+        else torch.float32,
+        "activation": CLAMPS[layer.requantization.clamp] if is_quantized else "none",
     }
     if layer.values.ndim == 2:
-        made = project_int8(steps, layer.values, scales, layer.bias, **how)
+        output = project_int8(quantized, layer.values, scales, layer.bias, **how)
     elif layer.groups == 1:
-        made = project_int8(
-            steps.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how
+        output = project_int8(
+            quantized.movedim(1, -1), layer.values.flatten(1), scales, layer.bias, **how
         ).movedim(-1, 1)
     else:
         place: dict[str, Any] = {"stride": layer.stride[0], "padding": layer.padding[0]}
-        made = convolve_depthwise_int8(steps, layer.values, scales, layer.bias, **place, **how)
-    return made if makes_steps else made.to(dtype)
+        output = convolve_depthwise_int8(
+            quantized, layer.values, scales, layer.bias, **place, **how
+        )
+    return output if is_quantized else output.to(dtype)
 
 
 @cache
@@ -120,3 +131,17 @@ def _padding(layer: Any) -> set[int]:
     if layer.padding == "same":
         return {size // 2 for size in layer.kernel_size}
     return {0} if layer.padding == "valid" else set(layer.padding)
+
+
+def int_mm_linear(
+    quantized: Tensor, span: Range, values: Tensor, scales: Tensor, bias: Tensor | None
+) -> Tensor:
+    """`quantized` (rows × inputs, uint8) times integer weights (outputs × inputs), in fp32."""
+    rows, outputs = quantized.shape[0], values.shape[0]
+    signed = (quantized.to(torch.int16) - SHIFT).to(torch.int8)
+    left = F.pad(signed, (0, -quantized.shape[1] % 8, 0, max(0, LEAST_ROWS - rows)))
+    right = F.pad(values, (0, -quantized.shape[1] % 8, 0, -outputs % 8))
+    products = torch._int_mm(left, right.t())[:rows, :outputs]
+    centred = products - (span.zero - SHIFT) * values.sum(dim=1, dtype=torch.int32)
+    output = centred.float() * (span.scale * scales)
+    return output if bias is None else output + bias

@@ -1,10 +1,10 @@
 """Processors without VNNI add pairs of int8 products in 16 bits, where they saturate: there each
 weight is split into two addends.
 
-A step (up to 255) times a weight (up to 127), twice, is more than 16 bits hold, and oneDNN's answer
-is then wrong by up to a half. Two addends of a weight are at most 64 each, and no pair of their
-products saturates. The inputs meet either addend, which is twice the arithmetic: int8 is then
-hardly faster than fp32, and its numbers are those of every other processor.
+A quantized input (up to 255) times a weight (up to 127), twice, is more than 16 bits hold, and
+oneDNN's output is then wrong by up to a half. Two addends of a weight are at most 64 each, and no
+pair of their products saturates. The inputs meet either addend, which is twice the arithmetic: int8
+is then hardly faster than fp32, and its numbers are those of every other processor.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ MOST_STEP, MOST_WEIGHT = 255, 127
 
 @cache
 def saturates() -> bool:
-    """Whether this processor's int8 product of the largest steps and weights is too small."""
-    with _disable_current_modes():  # whoever counts or records operators is not to see this one
+    """Whether this processor's int8 product of the largest inputs and weights is too small."""
+    with _disable_current_modes():  # modes that count or record operators must not see this
         weights = torch.full((WIDTH, WIDTH), MOST_WEIGHT, dtype=torch.int8)
-        steps = torch.full((WIDTH, WIDTH), MOST_STEP, dtype=torch.uint8)
+        quantized = torch.full((WIDTH, WIDTH), MOST_STEP, dtype=torch.uint8)
         packed = torch.ops.onednn.qlinear_prepack(weights, [WIDTH, WIDTH])
         scales, zeros = torch.ones(WIDTH), packed_zero_points(WIDTH)
-        made = torch.ops.onednn.qlinear_pointwise(
-            steps, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        output = torch.ops.onednn.qlinear_pointwise(
+            quantized, 1.0, 0, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-    return float(made.min()) < MOST_STEP * MOST_WEIGHT * WIDTH
+    return float(output.min()) < MOST_STEP * MOST_WEIGHT * WIDTH
 
 
 def addends(values: Tensor) -> Tensor:
@@ -42,11 +42,11 @@ def addends(values: Tensor) -> Tensor:
     return torch.cat([first, values - first], 1)
 
 
-def doubled(steps: Tensor, groups: int = 1) -> Tensor:
+def doubled(quantized: Tensor, groups: int = 1) -> Tensor:
     """Steps for either addend, group by group."""
     if groups == 1:
-        return torch.cat([steps, steps], 1)
-    grouped = steps.reshape(steps.shape[0], groups, -1, *steps.shape[2:])
+        return torch.cat([quantized, quantized], 1)
+    grouped = quantized.reshape(quantized.shape[0], groups, -1, *quantized.shape[2:])
     return torch.cat([grouped, grouped], 2).flatten(1, 2)
 
 

@@ -1,7 +1,7 @@
 """A tensor that stays in int8 between layers. To a model it is a tensor of numbers like any other.
 
-What only moves or orders values is done on the steps; whatever else is asked of it, it is converted
-back first. So a model that does something unforeseen is slower, never wrong.
+What only moves or orders values is done on the quantized values; for any other operator it is
+dequantized first. So a model that does something unforeseen is slower, never wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ...errors import StepError
 from ...formats import Range
-from ..conversion import from_steps
+from ..conversion import dequantize_values
 
 aten = torch.ops.aten
 
@@ -23,30 +23,32 @@ aten = torch.ops.aten
 class Int8Tensor(Tensor):
     """Steps in uint8 and the range that they span."""
 
-    steps: Tensor
+    quantized: Tensor
     span: Range
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(
-        cls: type[Int8Tensor], steps: Tensor, span: Range, dtype: torch.dtype = torch.float32
+        cls: type[Int8Tensor], quantized: Tensor, span: Range, dtype: torch.dtype = torch.float32
     ) -> Int8Tensor:
-        made: Int8Tensor = torch.Tensor._make_wrapper_subclass(
-            cls, steps.shape, strides=steps.stride(), dtype=dtype, device=steps.device
+        output: Int8Tensor = torch.Tensor._make_wrapper_subclass(
+            cls, quantized.shape, strides=quantized.stride(), dtype=dtype, device=quantized.device
         )
-        return made
+        return output
 
-    def __init__(self, steps: Tensor, span: Range, dtype: torch.dtype = torch.float32) -> None:
-        self.steps, self.span = steps, span
+    def __init__(self, quantized: Tensor, span: Range, dtype: torch.dtype = torch.float32) -> None:
+        self.quantized, self.span = quantized, span
         self.written: Tensor | None = (
-            None  # numbers that were written over the steps, which could not hold them
+            None  # floats written over the quantized values, which could not hold them
         )
         self.has_views = False
 
-    def numbers(self) -> Tensor:
+    def dequantized(self) -> Tensor:
         """The plain tensor that it stands for."""
         return (
-            from_steps(self.steps, self.span, self.dtype) if self.written is None else self.written
+            dequantize_values(self.quantized, self.span, self.dtype)
+            if self.written is None
+            else self.written
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -58,23 +60,21 @@ class Int8Tensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         kwargs = kwargs or {}
-        if func in ON_STEPS and isinstance(args[0], Int8Tensor) and args[0].written is None:
-            made = ON_STEPS[func](args[0], func, args[1:], kwargs)
-            if made is not None:
-                return made
+        if func in ON_QUANTIZED and isinstance(args[0], Int8Tensor) and args[0].written is None:
+            output = ON_QUANTIZED[func](args[0], func, args[1:], kwargs)
+            if output is not None:
+                return output
         plain_args, plain_kwargs = pytree.tree_map_only(
-            Int8Tensor, lambda one: one.numbers(), (args, kwargs)
+            Int8Tensor, lambda one: one.dequantized(), (args, kwargs)
         )
-        made = func(*plain_args, **plain_kwargs)
+        output = func(*plain_args, **plain_kwargs)
         if func._schema.is_mutable and isinstance(args[0], Int8Tensor):
             return _written(args[0], plain_args[0])
-        return made
+        return output
 
 
 def _written(one: Int8Tensor, numbers: Tensor) -> Int8Tensor:
-    """What was written in place takes the place of the steps; other views of them would not see
-    it.
-    """
+    """Values written in place replace the quantized ones; other views of those would not see it."""
     if one.has_views:
         raise StepError(
             "a model writes in place into a part of what a layer gives in int8; leave that layer "
@@ -84,21 +84,21 @@ def _written(one: Int8Tensor, numbers: Tensor) -> Int8Tensor:
     return one
 
 
-OnSteps = Callable[[Int8Tensor, Any, Any, Any], Any]
-ON_STEPS: dict[Any, OnSteps] = {}
+OnQuantized = Callable[[Int8Tensor, Any, Any, Any], Any]
+ON_QUANTIZED: dict[Any, OnQuantized] = {}
 
 
-def on_steps(*operators: Any) -> Callable[[OnSteps], OnSteps]:
-    """Say that a function does these operators on the steps; it gives None where it cannot."""
+def on_quantized(*operators: Any) -> Callable[[OnQuantized], OnQuantized]:
+    """Register a function for operators on quantized values; it returns None where it cannot."""
 
-    def register(function: OnSteps) -> OnSteps:
-        ON_STEPS.update(dict.fromkeys(operators, function))
+    def register(function: OnQuantized) -> OnQuantized:
+        ON_QUANTIZED.update(dict.fromkeys(operators, function))
         return function
 
     return register
 
 
-@on_steps(
+@on_quantized(
     aten.view.default,
     aten._unsafe_view.default,
     aten.reshape.default,
@@ -114,48 +114,48 @@ def on_steps(*operators: Any) -> Callable[[OnSteps], OnSteps]:
     aten.alias.default,
 )
 def _moved(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    view = Int8Tensor(func(one.steps, *args, **kwargs), one.span, one.dtype)
+    view = Int8Tensor(func(one.quantized, *args, **kwargs), one.span, one.dtype)
     one.has_views = view.has_views = True
     return view
 
 
-@on_steps(aten.clone.default)
+@on_quantized(aten.clone.default)
 def _copied(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    return Int8Tensor(func(one.steps, *args, **kwargs), one.span, one.dtype)
+    return Int8Tensor(func(one.quantized, *args, **kwargs), one.span, one.dtype)
 
 
-@on_steps(aten.relu.default)
+@on_quantized(aten.relu.default)
 def _relu(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     if one.span.zero == 0:
         return _moved(one, aten.alias.default, (), {})
-    return Int8Tensor(one.steps.clamp(min=one.span.zero), one.span, one.dtype)
+    return Int8Tensor(one.quantized.clamp(min=one.span.zero), one.span, one.dtype)
 
 
-@on_steps(aten.relu_.default)
+@on_quantized(aten.relu_.default)
 def _relu_in_place(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     if one.span.zero:
-        one.steps.clamp_(min=one.span.zero)
+        one.quantized.clamp_(min=one.span.zero)
     return one
 
 
-@on_steps(aten.hardtanh.default, aten.hardtanh_.default)
+@on_quantized(aten.hardtanh.default, aten.hardtanh_.default)
 def _clamped(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
     low, high = (list(args) + [-1, 1][len(args) :])[:2]
     if kwargs or not low <= 0 <= high:
         return None
     least, most = (one.span.step(edge) for edge in (low, high))
     if func is aten.hardtanh_.default:
-        one.steps.clamp_(least, most)
+        one.quantized.clamp_(least, most)
         return one
-    return Int8Tensor(one.steps.clamp(least, most), one.span, one.dtype)
+    return Int8Tensor(one.quantized.clamp(least, most), one.span, one.dtype)
 
 
-@on_steps(aten.max_pool2d_with_indices.default)
+@on_quantized(aten.max_pool2d_with_indices.default)
 def _max_pooled(one: Int8Tensor, func: Any, args: Any, kwargs: Any) -> Any:
-    if kwargs or not hasattr(torch, "quantized_max_pool2d") or one.steps.device.type != "cpu":
+    if kwargs or not hasattr(torch, "quantized_max_pool2d") or one.quantized.device.type != "cpu":
         return None
-    wrapped = torch._make_per_tensor_quantized_tensor(one.steps, 1.0, 0)
+    wrapped = torch._make_per_tensor_quantized_tensor(one.quantized, 1.0, 0)
     pooled = torch.quantized_max_pool2d(wrapped, *args).int_repr()
     return Int8Tensor(pooled, one.span, one.dtype), torch.empty_like(
         pooled, dtype=torch.long, device="meta"
-    )  # nobody may ask where
+    )  # nothing may ask where

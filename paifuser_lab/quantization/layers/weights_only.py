@@ -1,4 +1,4 @@
-"""Layers that keep their weights in few bits and compute in the format of what they are given:
+"""Layers that keep their weights in lower precision and compute in the format of their inputs:
 smaller, and with few rows faster.
 """
 
@@ -15,13 +15,12 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ...formats import Quantized, format_of, quantize
 from ...model.layers import is_linear
-from . import int4_linear, onnx_int4
-from .layer import QuantizedLayer
-from .nibbles import packed, unpacked
-from .skeleton import with_weights, without_weights
+from . import int4
+from .layer import QuantizedLayer, with_weights, without_weights
 
-# So many rows are multiplied by integers in bf16; for more, making the weights anew costs little
-# beside the product. The numbers are fixed, not timed on the spot, so that a model answers alike
+# So many rows are layer_operands by integers in bf16; for more, making the weights anew costs
+# little
+# beside the product. The numbers are fixed, not timed on the spot, so that a model outputs alike
 # wherever it runs; `paifuser-lab bench int4` measures both ways.
 FEW_ROWS = {4: 32, 8: 16}
 # torch's operator for int8 reads so many at once, past the end of rows that are no multiple of it
@@ -51,7 +50,7 @@ class WeightsOnly(QuantizedLayer):
         ]  # 0 where weights are always to be made
         self.is_linear = is_linear(layer)
         if self.in_nibbles:
-            self.values = packed(self.values)
+            self.values = int4.pack_nibbles(self.values)
         self._skeleton = [without_weights(layer)]  # in a list, so that it is no part of this module
 
     @property
@@ -60,10 +59,12 @@ class WeightsOnly(QuantizedLayer):
 
     @property
     def numbers(self) -> Quantized:
-        """The whole numbers, one an element."""
+        """The integers, one an element."""
         columns = self.shape[1:].numel()
         values = (
-            unpacked(self.values, columns).reshape(self.shape) if self.in_nibbles else self.values
+            int4.unpack_nibbles(self.values, columns).reshape(self.shape)
+            if self.in_nibbles
+            else self.values
         )
         return Quantized(values, self.scales, self.channel)
 
@@ -85,56 +86,54 @@ class WeightsOnly(QuantizedLayer):
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        given = args[0] if args else next(iter(kwargs.values()))
+        x = args[0] if args else next(iter(kwargs.values()))
         if ONNX_VALUES in self._buffers and _is_traced() and torch.onnx.is_in_onnx_export():
             return self._with_bias(
-                onnx_int4.matmul_nbits(
-                    given, self.get_buffer(ONNX_VALUES), self.get_buffer(ONNX_SCALES)
-                )
+                int4.matmul_nbits(x, self.get_buffer(ONNX_VALUES), self.get_buffer(ONNX_SCALES))
             )
-        if not _is_traced() and self.has_few_rows(given):
-            return self._few_rows(given)
-        bias = None if self.bias is None else self.bias.to(given.dtype)
-        return with_weights(self._skeleton[0], self._shown().to(given.dtype), bias)(*args, **kwargs)
+        if not _is_traced() and self.has_few_rows(x):
+            return self._few_rows(x)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return with_weights(self._skeleton[0], self._shown().to(x.dtype), bias)(*args, **kwargs)
 
     def _shown(self) -> Tensor:
-        """The weight; a compiler or exporter is shown how it is made, so that it may keep the whole
-        numbers.
+        """The weight; a compiler or exporter is shown how it is made, so that it may keep the
+        integers.
         """
         if not torch.compiler.is_compiling() or self.in_nibbles or self.scales.shape[1] > 1:
             return self.weight
         scales, zeros = self.scales[:, 0], torch.zeros_like(self.scales[:, 0], dtype=torch.int64)
-        made: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
+        output: Tensor = torch.ops.quantized_decomposed.dequantize_per_channel(
             self.values, scales, zeros, self.channel, -128, 127, torch.int8
         )
-        return made
+        return output
 
-    def has_few_rows(self, given: Tensor) -> bool:
+    def has_few_rows(self, x: Tensor) -> bool:
         """Whether a linear layer multiplies this by integers in bf16, and not by the weights made
         from them.
         """
-        return self.has_product and are_few(given, self.few_rows) and not _is_differentiated(given)
+        return self.has_product and are_few(x, self.few_rows) and not _is_differentiated(x)
 
-    def _few_rows(self, given: Tensor) -> Tensor:
+    def _few_rows(self, x: Tensor) -> Tensor:
         """One pass over the integers; with so few rows their bytes are the whole cost."""
-        rows = given.reshape(-1, given.shape[-1])
-        made = self._times_nibbles(rows) if self.in_nibbles else self._times_bytes(rows)
-        return self._with_bias(made.reshape(*given.shape[:-1], -1))
+        rows = x.reshape(-1, x.shape[-1])
+        output = self._times_nibbles(rows) if self.in_nibbles else self._times_bytes(rows)
+        return self._with_bias(output.reshape(*x.shape[:-1], -1))
 
     def _times_nibbles(self, rows: Tensor) -> Tensor:
         if self._packed is None:
-            self._packed = int4_linear.pack(self.numbers)
-        return int4_linear.product(rows, self._packed)
+            self._packed = int4.pack(self.numbers)
+        return int4.product(rows, self._packed)
 
     def _times_bytes(self, rows: Tensor) -> Tensor:
         scales = self.scales[:, 0].to(torch.bfloat16)
-        made: Tensor = torch.ops.aten._weight_int8pack_mm(
+        output: Tensor = torch.ops.aten._weight_int8pack_mm(
             rows.to(torch.bfloat16), self.values, scales
         ).to(rows.dtype)
-        return made
+        return output
 
-    def _with_bias(self, made: Tensor) -> Tensor:
-        return made if self.bias is None else made + self.bias.to(made.dtype)
+    def _with_bias(self, output: Tensor) -> Tensor:
+        return output if self.bias is None else output + self.bias.to(output.dtype)
 
 
 class EmbeddingWeightsOnly(WeightsOnly):
@@ -143,10 +142,12 @@ class EmbeddingWeightsOnly(WeightsOnly):
     def forward(self, indices: Tensor) -> Tensor:
         rows = indices.reshape(-1)
         values = (
-            unpacked(self.values[rows], self.shape[1]) if self.in_nibbles else self.values[rows]
+            int4.unpack_nibbles(self.values[rows], self.shape[1])
+            if self.in_nibbles
+            else self.values[rows]
         )
-        made = Quantized(values, self.scales[rows], 0).dequantized()
-        return made.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
+        output = Quantized(values, self.scales[rows], 0).dequantized()
+        return output.reshape(*indices.shape, self.shape[1]).to(self.surrounding)
 
 
 @contextmanager
@@ -161,7 +162,7 @@ def stored_for_onnx(model: nn.Module) -> Iterator[None]:
     ]
     try:
         for layer in layers:
-            values, scales = onnx_int4.stored(layer.numbers)
+            values, scales = int4.onnx_weight(layer.numbers)
             layer.register_buffer(ONNX_VALUES, values, persistent=False)
             layer.register_buffer(ONNX_SCALES, scales, persistent=False)
         yield
@@ -172,13 +173,13 @@ def stored_for_onnx(model: nn.Module) -> Iterator[None]:
                 layer._non_persistent_buffers_set.discard(name)
 
 
-def are_few(given: Tensor, most: int = max(FEW_ROWS.values())) -> bool:
+def are_few(x: Tensor, most: int = max(FEW_ROWS.values())) -> bool:
     """Whether these are so few rows that a processor multiplies them sooner by integers than it
     makes weights.
     """
-    if given.device.type != "cpu" or given.dtype not in ROUNDED or not given.ndim:
+    if x.device.type != "cpu" or x.dtype not in ROUNDED or not x.ndim:
         return False
-    return 1 <= given.numel() // max(given.shape[-1], 1) <= most
+    return 1 <= x.numel() // max(x.shape[-1], 1) <= most
 
 
 def _is_traced() -> bool:
@@ -186,9 +187,9 @@ def _is_traced() -> bool:
     return torch.compiler.is_compiling() or get_proxy_mode() is not None
 
 
-def _is_differentiated(given: Tensor) -> bool:
+def _is_differentiated(x: Tensor) -> bool:
     """Whether a derivative is wanted, which the operators on integers do not have."""
     is_forward = (
         forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
     )
-    return is_forward or (torch.is_grad_enabled() and given.requires_grad)
+    return is_forward or (torch.is_grad_enabled() and x.requires_grad)

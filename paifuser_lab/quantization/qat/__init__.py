@@ -1,20 +1,19 @@
-"""Quantization-aware training: layers that are rounded while they learn, and answer to the bit with
-what the live layers will.
+"""Quantization-aware training: layers rounded while they train, equal to the bit to the live
+layers.
 
-preparing.py     learning layers put into a model, and the live ones in their place afterwards
-layer.py         a layer whose weight is rounded at every call
-int8.py          one that rounds what it is given too, and hands on in int8
-weights_only.py  one that rounds its weights alone
-norm.py          a batch-norm on its way into the layer before it
-steps.py         ranges and scales that are learned
-straight.py      roundings that gradients pass
+model             trained layers put into a model, and the live ones in their place afterwards
+layer             a layer whose weight is rounded at every call
+int8              one that rounds its input too and passes on int8; a batch-norm folded into it
+weights_only      one that rounds its weights alone
+learned_ranges    ranges and scales that are learned
+straight_through  roundings that gradients pass
 """
 
 from __future__ import annotations
 
-from .int8 import LearningInt8
-from .layer import LearningLayer
-from .learning_model import Learners, prepare
-from .weights_only import LearningWeights
+from .int8 import QatInt8
+from .layer import QatLayer
+from .model import QatModel, prepare
+from .weights_only import QatWeightsOnly
 
-__all__ = ["Learners", "LearningInt8", "LearningLayer", "LearningWeights", "prepare"]
+__all__ = ["QatInt8", "QatLayer", "QatModel", "QatWeightsOnly", "prepare"]

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ...formats import Quantized
 from ..factory import quantized_layer
-from ..layers.int8 import Int8Layer, Outlet
-from ..layers.skeleton import with_weights
+from ..layers.int8 import Int8Layer, Requantization
+from ..layers.layer import with_weights
 from ..layers.tensor import Int8Tensor
-from .layer import LearningLayer
+from .layer import QatLayer
 from .learned_ranges import LearnedRange
-from .norm import Folding
 from .straight_through import instead
 
 
-class LearningInt8(LearningLayer):
-    """Answers with what the live layer computes, to the bit; gradients are those of float
+class Folding(NamedTuple):
+    """What a batch-norm with running statistics does: times a factor a channel, and a shift."""
+
+    factor: Tensor
+    shift: Tensor
+
+    @classmethod
+    def of(cls, norm: Any) -> Folding:
+        """What a batch-norm does as it is now; gradients flow to its weight and bias."""
+        factor = torch.rsqrt(norm.running_var + norm.eps)
+        factor = factor if norm.weight is None else factor * norm.weight
+        shift = -norm.running_mean * factor
+        return cls(factor, shift if norm.bias is None else shift + norm.bias)
+
+    def weight(self, weight: Tensor) -> Tensor:
+        """The layer's weight with the batch-norm in it."""
+        return weight * self.factor.reshape(-1, *[1] * (weight.ndim - 1))
+
+    def bias(self, bias: Tensor | None) -> Tensor:
+        """The layer's bias with the batch-norm in it."""
+        return self.shift if bias is None else bias * self.factor + self.shift
+
+    def quantized_weight(self, numbers: Quantized) -> Quantized:
+        """The layer's integers with the batch-norm in their scales, which stay positive."""
+        signs = self.factor.sign().to(torch.int8).reshape(-1, *[1] * (numbers.values.ndim - 1))
+        scales = numbers.scales * self.factor.abs().unsqueeze(1)
+        return Quantized(
+            numbers.values * signs,
+            torch.where(scales > 0, scales, torch.ones_like(scales)),
+            numbers.channel,
+        )
+
+
+class QatInt8(QatLayer):
+    """Outputs with what the live layer computes, to the bit; gradients are those of float
     arithmetic on the rounded numbers.
 
-    Two cases apart, in which the float arithmetic answers: while a batch-norm that is to be folded
+    Two cases apart, in which the float arithmetic outputs: while a batch-norm that is to be folded
     in normalises by the batch, which no live layer does, and on another device than the CPU.
     """
 
@@ -35,55 +68,55 @@ class LearningInt8(LearningLayer):
             LearnedRange
         ] = []  # the readers' range where they read int8; it is part of them, not of this module
 
-    def hand_on(self, outlet: Outlet, span: LearnedRange) -> None:
-        """Hand the answer on in int8, in the range that its readers learn."""
-        self.clamp, self._onward = outlet.clamp, [span]
+    def requantize_to(self, requantization: Requantization, span: LearnedRange) -> None:
+        """Hand the output on in int8, in the range that its readers learn."""
+        self.clamp, self._onward = requantization.clamp, [span]
 
-    def forward(self, given: Tensor) -> Tensor:
-        live = None if self._is_loose or given.device.type != "cpu" else self.converted()
+    def forward(self, x: Tensor) -> Tensor:
+        live = None if self._is_loose or x.device.type != "cpu" else self.converted()
         if live is not None and not torch.is_grad_enabled():
-            return _numbers(live(given))
-        surrogate = self._surrogate(given).to(given.dtype)
+            return _dequantized(live(x))
+        surrogate = self._surrogate(x).to(x.dtype)
         if live is None:
             return surrogate
         with torch.no_grad():
-            value = _numbers(live(given.detach()))
+            value = _dequantized(live(x.detach()))
         return instead(surrogate, value)
 
     @property
     def _is_loose(self) -> bool:
         return self.norm is not None and self.norm.training
 
-    def _surrogate(self, given: Tensor) -> Tensor:
+    def _surrogate(self, x: Tensor) -> Tensor:
         """The same in float arithmetic."""
-        rounded, weight, bias = self.span(given), self.rounded_weight(), self.bias
+        rounded, weight, bias = self.span(x), self.rounded_weight(), self.bias
         if self.norm is None:
-            made = self.product(rounded, weight, bias)
+            output = self.product(rounded, weight, bias)
         elif self._is_loose:
-            made = self.norm(self.product(rounded, weight, bias))
+            output = self.norm(self.product(rounded, weight, bias))
         else:
             folding = Folding.of(self.norm)
-            made = self.product(rounded, folding.weight(weight), folding.bias(bias))
+            output = self.product(rounded, folding.weight(weight), folding.bias(bias))
         if self.clamp is not None:
-            made = made.clamp(*self.clamp)
-        return self._onward[0](made) if self._onward else made
+            output = output.clamp(*self.clamp)
+        return self._onward[0](output) if self._onward else output
 
     @torch.no_grad()
     def converted(self) -> Int8Layer:
         """The int8 layer that this one is now, with the batch-norm in it."""
-        numbers = self.numbers()
+        numbers = self.quantized_weight()
         bias: Tensor | None = self.bias
         if self.norm is not None:
             folding = Folding.of(self.norm)
-            numbers, bias = folding.numbers(numbers), folding.bias(bias)
-        made = quantized_layer(
+            numbers, bias = folding.quantized_weight(numbers), folding.bias(bias)
+        output = quantized_layer(
             with_weights(self._skeleton[0], self.weight, bias), "int8", self.span.span, numbers
         )
-        assert isinstance(made, Int8Layer)
+        assert isinstance(output, Int8Layer)
         if self._onward:
-            made.outlet = Outlet(self._onward[0].span, self.clamp)
-        return made.train(self.training)
+            output.requantization = Requantization(self._onward[0].span, self.clamp)
+        return output.train(self.training)
 
 
-def _numbers(answer: Tensor) -> Tensor:
-    return answer.numbers() if isinstance(answer, Int8Tensor) else answer
+def _dequantized(output: Tensor) -> Tensor:
+    return output.dequantized() if isinstance(output, Int8Tensor) else output

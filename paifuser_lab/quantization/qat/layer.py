@@ -1,4 +1,4 @@
-"""A layer that learns to be whole numbers: its weight is kept in fp32 and rounded at every call."""
+"""A layer that is trained quantized: its weight is kept in fp32 and rounded at every call."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from ...formats import Quantized, format_of, with_scales
 from ...model.layers import channel_of
 from ..factory import quantized_layer
-from ..layers.layer import QuantizedLayer
-from ..layers.skeleton import with_weights, without_weights
+from ..layers.layer import QuantizedLayer, with_weights, without_weights
 from .learned_ranges import LearnedScales
 
 
-class LearningLayer(nn.Module):
-    """Weight, bias and the sizes of the weight's steps. `converted` is the live layer that it would
+class QatLayer(nn.Module):
+    """Weight, bias and the weight's scales. `converted` is the live layer that it would
     be if training ended now.
     """
 
@@ -43,28 +42,30 @@ class LearningLayer(nn.Module):
         return weight.t() if self.is_turned else weight
 
     def rounded_weight(self) -> Tensor:
-        """The weight as its whole numbers stand for it."""
+        """The weight as its integers stand for it."""
         return self._rows(self.scales(self._rows(self.weight)))
 
-    def numbers(self) -> Quantized:
-        """The whole numbers that the weight is now, as the live layer has them."""
+    def quantized_weight(self) -> Quantized:
+        """The integers that the weight is now, as the live layer has them."""
         rows = self._rows(self.weight.detach())
         scales = self.scales.scales(rows).detach()
         return with_scales(rows, scales, self.scales.bits, channel=self.scales.channel)
 
     @torch.no_grad()
     def converted(self) -> QuantizedLayer:
-        """The layer of whole numbers that this one is now."""
+        """The quantized layer that this one is now."""
         bare = with_weights(self._skeleton[0], self.weight, self.bias)
-        return quantized_layer(bare, self.format, numbers=self.numbers()).train(self.training)
+        return quantized_layer(bare, self.format, numbers=self.quantized_weight()).train(
+            self.training
+        )
 
-    def product(self, given: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def product(self, x: Any, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The layer's arithmetic on plain numbers."""
-        made: Tensor = with_weights(self._skeleton[0], weight, bias)(given)
-        return made
+        output: Tensor = with_weights(self._skeleton[0], weight, bias)(x)
+        return output
 
     def extra_repr(self) -> str:
-        return f"{self.kind}, learning to be {self.format}"
+        return f"{self.kind}, trained as {self.format}"
 
 
 def _copied(weight: Tensor) -> nn.Parameter:

@@ -1,6 +1,4 @@
-"""The sizes of steps as they are learned: the range of what a layer is given, and the scales of its
-weight.
-"""
+"""Learned quantization parameters: the range of a layer's input, and the scales of its weight."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ class LearnedRange(nn.Module):
         low, high = self.powers.tolist()
         return Range(self.start.low * math.exp(low), self.start.high * math.exp(high))
 
-    def forward(self, given: Tensor) -> Tensor:
-        """Values rounded to the range's 256 steps."""
-        return rounded(given, self.powers, self.span)
+    def forward(self, x: Tensor) -> Tensor:
+        """Values rounded to the range's 256 quantized values."""
+        return rounded(x, self.powers, self.span)
 
     def extra_repr(self) -> str:
         return f"{self.span.low:.3g} to {self.span.high:.3g}"
@@ -60,5 +58,5 @@ class LearnedScales(nn.Module):
         return self.start * weighted(self.powers, weights).exp()
 
     def forward(self, weight: Tensor) -> Tensor:
-        """The weight as its whole numbers stand for it."""
+        """The weight as its integers stand for it."""
         return rounded_weight(weight, self.scales(weight), self.bits, channel=self.channel)

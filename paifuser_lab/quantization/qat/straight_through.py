@@ -14,55 +14,55 @@ import torch
 from torch import Tensor
 
 from ...formats import Range, most_steps
-from ..conversion import from_steps, to_steps
+from ..conversion import dequantize_values, quantize_values
 
 INPUT_STEPS = 255
-# of a step, which is the most that rounding changes; a little more for the last bits of fp32
+# of a scale, which is the most that rounding changes; a little more for the last bits of fp32
 HALF = 0.501
 
 
 class _Rounded(torch.autograd.Function):
-    """Values through the 256 steps of a range, whose ends are learned as powers of e."""
+    """Values through the 256 quantized values of a range, whose ends are learned as powers of e."""
 
     @staticmethod
-    def forward(ctx: Any, given: Tensor, powers: Tensor, span: Range) -> Tensor:
-        ctx.save_for_backward(given)
+    def forward(ctx: Any, x: Tensor, powers: Tensor, span: Range) -> Tensor:
+        ctx.save_for_backward(x)
         ctx.span = span
-        return _through(given, span)
+        return _through(x, span)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (given,) = ctx.saved_tensors
+        (x,) = ctx.saved_tensors
         gradient, span = gradients[0], ctx.span
-        error = _through(given, span) - given
+        error = _through(x, span) - x
         passed = torch.where(error.abs() <= HALF * span.scale, gradient, 0.0)
         if not ctx.needs_input_grad[1]:
-            return passed.to(given.dtype), None, None
+            return passed.to(x.dtype), None, None
         cut_off = gradient - passed
-        both, difference = cut_off.sum(), (cut_off * given.sign()).sum()
+        both, difference = cut_off.sum(), (cut_off * x.sign()).sum()
         inner = (passed * error).sum() / (span.scale * INPUT_STEPS)
         below, above = (both - difference) / 2 - inner, (both + difference) / 2 + inner
         ends = torch.stack([below * min(span.low, 0.0), above * max(span.high, 0.0)])
         return (
-            passed.to(given.dtype),
-            ends * step_weight(given[:1].numel(), INPUT_STEPS) / span.scale**2,
+            passed.to(x.dtype),
+            ends * step_weight(x[:1].numel(), INPUT_STEPS) / span.scale**2,
             None,
         )
 
 
-def _through(given: Tensor, span: Range) -> Tensor:
+def _through(x: Tensor, span: Range) -> Tensor:
     """By the functions of the live layers."""
-    return from_steps(to_steps(given, span), span, torch.float32)
+    return dequantize_values(quantize_values(x, span), span, torch.float32)
 
 
-def rounded(given: Tensor, powers: Tensor, span: Range) -> Tensor:
-    """Values as they are after they went through the steps of a range."""
-    made: Tensor = _Rounded.apply(given, powers, span)  # type: ignore[no-untyped-call]
-    return made
+def rounded(x: Tensor, powers: Tensor, span: Range) -> Tensor:
+    """Values quantized to a range and dequantized."""
+    output: Tensor = _Rounded.apply(x, powers, span)  # type: ignore[no-untyped-call]
+    return output
 
 
 class _RoundedStraight(torch.autograd.Function):
-    """To the nearest whole number, and for gradients as if not."""
+    """To the nearest integer, and for gradients as if not."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
@@ -100,8 +100,8 @@ class _Weighted(torch.autograd.Function):
 
 def weighted(values: Tensor, weight: Tensor) -> Tensor:
     """The same values, whose gradient counts so many times."""
-    made: Tensor = _Weighted.apply(values, weight)  # type: ignore[no-untyped-call]
-    return made
+    output: Tensor = _Weighted.apply(values, weight)  # type: ignore[no-untyped-call]
+    return output
 
 
 def step_weight(count: int, most: int) -> float:
@@ -126,5 +126,5 @@ class _Instead(torch.autograd.Function):
 def instead(surrogate: Tensor, value: Tensor) -> Tensor:
     """A value in place of what float arithmetic gives for it; gradients flow to the latter."""
     held = [value]  # what a function was given itself may not be written into
-    made: Tensor = _Instead.apply(surrogate, held)  # type: ignore[no-untyped-call]
-    return made
+    output: Tensor = _Instead.apply(surrogate, held)  # type: ignore[no-untyped-call]
+    return output

@@ -1,4 +1,4 @@
-"""A layer that learns to have its weights alone in few bits."""
+"""A layer that learns to have its weights alone in lower precision."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 
 from ..layers.weights_only import WeightsOnly, are_few
-from .layer import LearningLayer
+from .layer import QatLayer
 from .straight_through import instead
 
 
-class LearningWeights(LearningLayer):
-    """Computes as the live layer does: with weights made from whole numbers, or, given few rows,
-    with the whole numbers themselves.
+class QatWeightsOnly(QatLayer):
+    """Computes as the live layer does: with weights made from integers, or, given few rows,
+    with the integers themselves.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        given = args[0] if args else next(iter(kwargs.values()))
-        dtype = given.dtype if given.is_floating_point() else self.weight.dtype
+        x = args[0] if args else next(iter(kwargs.values()))
+        dtype = x.dtype if x.is_floating_point() else self.weight.dtype
         bias = None if self.bias is None else self.bias.to(dtype)
-        made = self.product(given, self.rounded_weight().to(dtype), bias)
-        if not are_few(given):
-            return made
+        output = self.product(x, self.rounded_weight().to(dtype), bias)
+        if not are_few(x):
+            return output
         live = self.converted()
         assert isinstance(live, WeightsOnly)
         with torch.no_grad():
-            value = live(given.detach()) if live.has_few_rows(given) else None
-        return made if value is None else instead(made, value)
+            value = live(x.detach()) if live.has_few_rows(x) else None
+        return output if value is None else instead(output, value)

@@ -1,14 +1,13 @@
-"""Sums and concatenations in int8: what enters them is rounded too, so that a runtime computes them
-on whole numbers.
+"""Sums and concatenations in int8: their inputs are rounded too, so that a runtime uses integers.
 
-sources.py    whose values an operator reads, and where they meet, seen in one run
-planning.py   which values are rounded before they meet, and by whom
-answers.py    a module whose answer is rounded
+sources         whose values each operator of a run reads, and where they are added
+plan            which values are rounded before they are added, and by which module
+rounded_output  a module whose output is rounded
 """
 
 from __future__ import annotations
 
-from .plan import SumsPlan, plan_sums
-from .rounded_output import round_answers, rounded_answers
+from .plan import ResidualPlan, plan_residuals
+from .rounded_output import round_outputs, rounded_outputs
 
-__all__ = ["SumsPlan", "plan_sums", "round_answers", "rounded_answers"]
+__all__ = ["ResidualPlan", "plan_residuals", "round_outputs", "rounded_outputs"]

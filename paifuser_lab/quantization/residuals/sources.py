@@ -32,9 +32,9 @@ class Source:
     made_at: dict[int, int] = field(default_factory=dict)  # tensor → the operator that made it last
 
     @property
-    def takers(self) -> list[str]:
+    def consumers(self) -> list[str]:
         """The int8 layers that read it."""
-        return [one.taker for one in self.reads if one.taker is not None]
+        return [one.consumer for one in self.reads if one.consumer is not None]
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Read:
 
     at: int
     tensor: int
-    taker: str | None = None
+    consumer: str | None = None
     into: Source | None = None
     passes: bool = False
     clamp: Clamp | None = None  # what it does to them as it passes them on
@@ -60,15 +60,15 @@ class _Value:
 
 
 def sources_of(graph: Graph, int8: Collection[str]) -> list[Source]:
-    """All that is made in a run, in order; an answer of the model is read by someone who wants
+    """All that is made in a run, in order; an output of the model is read by someone who wants
     numbers.
     """
     walk = _Walk(graph, int8)
     for at, one in enumerate(graph.operations):
-        walk.hear_answers(at)
+        walk.note_outputs(at)
         walk.step(at, one)
-    walk.hear_answers(len(graph.operations))
-    walk.give_out(len(graph.operations), graph.outputs)
+    walk.note_outputs(len(graph.operations))
+    walk.read_outside(len(graph.operations), graph.outputs)
     return walk.found
 
 
@@ -83,12 +83,12 @@ class _Walk:
             if module and graph.entries[module] == 1:
                 self.answered.setdefault(at, []).append((module, tensor))
 
-    def hear_answers(self, at: int) -> None:
+    def note_outputs(self, at: int) -> None:
         for module, tensor in self.answered.get(at, ()):
             if tensor in self.values:
                 self.values[tensor].source.answers.append((module, tensor, at))
 
-    def give_out(self, at: int, tensors: Iterable[int]) -> None:
+    def read_outside(self, at: int, tensors: Iterable[int]) -> None:
         for tensor in tensors:
             if source := self.indices.get(tensor) or (
                 self.values[tensor].source if tensor in self.values else None
@@ -101,7 +101,7 @@ class _Walk:
             for tensor in dict.fromkeys(one.reads)
             if tensor in self.values
         ]
-        self.give_out(at, self.indices.keys() & set(one.reads))
+        self.read_outside(at, self.indices.keys() & set(one.reads))
         if one.name in (*MOVES, *CLAMPS) and read:
             self._pass(at, one, *read[0])
         else:
@@ -109,22 +109,22 @@ class _Walk:
 
     def _make(self, at: int, one: Operation, read: list[tuple[int, _Value]]) -> None:
         is_product = one.layer in self.int8 and one.name in PRODUCTS
-        made = Source(one.layer, one.name == "convolution") if is_product else Source()
+        output = Source(one.layer, one.name == "convolution") if is_product else Source()
         if (
             one.name in SUMS
             and len(one.reads) > 1
             and all(tensor in self.values for tensor in one.reads)
         ):
-            made.summands = [self.values[tensor].source for tensor in one.reads]
+            output.summands = [self.values[tensor].source for tensor in one.reads]
         for tensor, value in read:
-            into = made if made.summands else None
+            into = output if output.summands else None
             value.source.reads.append(
                 Read(at, tensor, one.layer if is_product else None, into, changes=value.changes)
             )
-        self.found.append(made)
+        self.found.append(output)
         for tensor in one.makes:
-            self.values[tensor] = _Value(made)
-            made.made_at[tensor] = at
+            self.values[tensor] = _Value(output)
+            output.made_at[tensor] = at
 
     def _pass(self, at: int, one: Operation, tensor: int, value: _Value) -> None:
         """Inside the layer that made them values only take their shape; elsewhere it counts that

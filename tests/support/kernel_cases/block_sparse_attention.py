@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paifuser_lab.kernels.block_sparse_attention import BLOCK, blocks_of
+from paifuser_lab.kernels.block_gather import BLOCK, blocks_of
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 DEFAULT = {64: "1, 2, 0, 0, 4", 128: "1, 2, 1, 0, 2"}

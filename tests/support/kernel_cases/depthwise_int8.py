@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paifuser_lab.kernels.activation import ACTIVATIONS
 from paifuser_lab.kernels.depthwise_int8 import KERNEL, SIDES, STRIDES
-from paifuser_lab.kernels.steps import sums_of
-from tests.support.kernel_steps import (
+from paifuser_lab.kernels.quantized import weight_sums
+from tests.support.quantized_kernels import (
     OUTS,
     columns,
     steps,
@@ -50,7 +50,14 @@ def inputs_of(
     scales, offset = columns(channels, 3e-4 * 9 / side, is_power=power)
     zeros = (zero_of(kind), 7, 3) if zero else (0, 0, 0)
     inputs = (
-        *(x, zeros[0], weight, scales, sums_of(weight) if zero else None, offset if bias else None),
+        *(
+            x,
+            zeros[0],
+            weight,
+            scales,
+            weight_sums(weight) if zero else None,
+            offset if bias else None,
+        ),
         *(
             None,
             2.0**-6 if power else 0.013,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from paifuser_lab.kernels.activation import ACTIVATIONS
 from paifuser_lab.kernels.pointwise_int8 import KERNEL
-from paifuser_lab.kernels.steps import sums_of
-from tests.support.kernel_steps import (
+from paifuser_lab.kernels.quantized import weight_sums
+from tests.support.quantized_kernels import (
     KINDS,
     OUTS,
     columns,
@@ -13,7 +13,7 @@ from tests.support.kernel_steps import (
     zero_of,
 )
 
-# Steps to steps and to every kind of number, the activations taking turns: what is a clamp is left
+# int8 to int8 and to every float dtype, the activations taking turns: what is a clamp is left
 # to the rounding.
 CASES = [
     *((kind, kind, activation) for kind in KINDS for activation in ACTIVATIONS),
@@ -44,7 +44,14 @@ def inputs_of(
     zeros = (zero_of(kind), 7, 3) if zero else (0, 0, 0)
     out_scale = 2.0**-4 if power else 0.0371
     return (
-        *(x, zeros[0], weight, scales, sums_of(weight) if zero else None, offset if bias else None),
+        *(
+            x,
+            zeros[0],
+            weight,
+            scales,
+            weight_sums(weight) if zero else None,
+            offset if bias else None,
+        ),
         *(more, 2.0**-6 if power else 0.013, zeros[1], out_scale, zeros[2], OUTS[out], activation),
     )
 

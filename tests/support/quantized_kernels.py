@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from paifuser_lab.kernels.kernel import Kernel
-from paifuser_lab.kernels.steps import Given
+from paifuser_lab.kernels.quantized import Int8Inputs
 
 KINDS = {"uint8": torch.uint8, "int8": torch.int8}
 OUTS = KINDS | {"bfloat16": torch.bfloat16, "float16": torch.float16, "float": torch.float32}
@@ -17,7 +17,7 @@ POWERS = [2.0**power for power in range(-9, -4)]
 
 
 def steps(kind: str, *shape: int) -> Tensor:
-    """Steps from end to end of a type."""
+    """QuantParams from end to end of a type."""
     ends = torch.iinfo(KINDS[kind])
     return torch.randint(ends.min, ends.max + 1, shape, dtype=KINDS[kind])
 
@@ -39,23 +39,23 @@ def columns(channels: int, worth: float, *, is_power: bool = False) -> tuple[Ten
 
 
 def assert_rounded_once(
-    made: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Given], Tensor]
+    made: Tensor, inputs: tuple[Any, ...], numbers: Callable[[Int8Inputs], Tensor]
 ) -> None:
-    """The answer is the exact one, rounded: whole sums are exact, and what fp32 then adds is far
+    """The answer is the exact one, rounded: integer sums are exact, and what fp32 then adds is far
     below a step.
 
     A step may be half a step from the exact number and a thousandth more, which lets two neighbours
     that are equally near be either; a number half a unit of its last place, or two where it is fp32
     itself.
     """
-    given = Given(
+    given = Int8Inputs(
         *(
             one.double() if torch.is_tensor(one) and one.is_floating_point() else one
             for one in inputs
         )
     )
     exact = numbers(given)
-    if given.makes_steps:
+    if given.is_quantized:
         ends = torch.iinfo(given.dtype)
         wanted = (exact / given.out_scale + given.out_zero).clamp(ends.min, ends.max)
         torch.testing.assert_close(made.double(), wanted, rtol=0, atol=0.501)

@@ -1,21 +1,21 @@
-// Steps: whole numbers of eight bits, each of which stands for (step - zero) · scale.
+// Quantized values of eight bits, each of which stands for (value - zero) · scale.
 //
-// In here a step is 0 … 255 whichever type it has in memory: int8 is the same with the highest bit turned over and a zero point
-// that is 128 more. Whole numbers and numbers become each other by adding, which is quicker than converting.
+// In here a value is 0 … 255 whichever type it has in memory: int8 is the same with the highest bit flipped and a zero point that
+// is 128 more. Integers and floats are converted by additions, which are faster than conversion instructions.
 #pragma once
 #include "activation.cuh"
 
-constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is a whole number in its low bits, halves to even
+constexpr float WHOLE = 12582912.0f;                     // 1.5 · 2²³: a sum with it is an integer in its low bits, halves to even
 constexpr unsigned WHOLE_BITS = 0x4b400000u;
 
 DEVICE unsigned turned(unsigned word, uint8) { return word; }
 DEVICE unsigned turned(unsigned word, int8) { return word ^ 0x80808080u; }
 
-// Step number `which` of a word, above 2²³.
+// Value number `which` of a word, above 2²³.
 constexpr float ABOVE = 8388608.0f;
 DEVICE float above(unsigned word, int which) { return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 | which)); }
 
-// What is made of numbers in units of a step: they are kept within what steps can say (or less, where an activation says so), rounded,
+// Floats in units of the scale: they are clamped to what quantized values can express (or less, where an activation says so), rounded,
 // and counted from the zero point.
 struct Rounding {
   float low, high;
@@ -31,7 +31,7 @@ struct Rounding {
   }
 };
 
-// Where numbers come to be in units of a step of the answer: at once, or after an activation that needs them as they are.
+// Where numbers come to be in units of a step of the output: at once, or after an activation that needs them as they are.
 template <class OUT, int ACTIVATION>
 struct Units {
   static constexpr bool MAKES_STEPS = sizeof(OUT) == 1, AT_ONCE = MAKES_STEPS && ACTIVATION == NONE;
@@ -39,7 +39,7 @@ struct Units {
   DEVICE static float after(float inverse) { return MAKES_STEPS && !AT_ONCE ? inverse : 1.0f; }
 };
 
-// Two neighbours, where the answer is numbers.
+// Two neighbours, where the output is numbers.
 DEVICE void store(float* to, float low, float high) { *reinterpret_cast<float2*>(to) = make_float2(low, high); }
 template <class T>
 DEVICE void store(T* to, float low, float high) { *reinterpret_cast<unsigned*>(to) = pack(low, high, T{}); }

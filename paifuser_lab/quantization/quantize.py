@@ -1,6 +1,4 @@
-"""Put quantized layers in the places of a model's own: batch-norm folded in first, inputs
-calibrated, neighbours joined.
-"""
+"""Put quantized layers into a model: batch-norm folded, inputs calibrated, neighbours joined."""
 
 from __future__ import annotations
 
@@ -23,10 +21,10 @@ from ..records import counted
 from ..workload import Inputs, Workload, running
 from ..workload.data import calibration_batches
 from .calibration import How, calibrate
-from .compensation import Scene, Technique, compensate
-from .conversion import counting
+from .compensation import Context, Technique, compensate
+from .conversion import count_conversions
 from .factory import obstacle, quantized_layer
-from .residuals import round_answers, rounded_answers
+from .residuals import round_outputs, rounded_outputs
 
 MOST_CALIBRATIONS = 4
 
@@ -39,14 +37,14 @@ class Calibration:
     batches: int = 4
 
 
-def seen(work: Workload, model: nn.Module) -> Graph:
+def trace_graph(work: Workload, model: nn.Module) -> Graph:
     """What the model does on its example inputs."""
     inputs = work.inputs.clone()
     with running(model):
         return observe(model, lambda: inputs(model))
 
 
-def reasons_against(
+def obstacles_of(
     model: nn.Module, graph: Graph | None, chosen: Mapping[str, str]
 ) -> dict[str, str]:
     """The chosen layers that cannot have their format, and why; without a run of the model none is
@@ -78,7 +76,7 @@ def reasons_against(
     return found
 
 
-def place(
+def quantize_layers(
     work: Workload,
     model: nn.Module,
     chosen: Mapping[str, str],
@@ -87,8 +85,8 @@ def place(
     *,
     sums: bool = False,
 ) -> list[str]:
-    """Put layers of the chosen formats in place, all of which have to be possible; what was done,
-    in sentences.
+    """Put layers of the chosen formats in place, all of which have to be possible; with notes on
+    what was done.
 
     With `sums` what enters sums and concatenations between int8 layers is rounded too.
     """
@@ -97,63 +95,63 @@ def place(
     notes = _fold_into(work, model, list(chosen) if "equalise" in techniques else [*int8, *fp8])
     data = calibration_batches(work, calibration.batches)
     calls = runs(model, data or [work.inputs])
-    answers = partial(_answers_of, model, calls, calibration) if sums else None
+    answers = partial(_output_ranges, model, calls, calibration) if sums else None
     whole = {layer: name for layer, name in chosen.items() if name != "fp8"}
-    scene = Scene(
+    context = Context(
         model,
-        seen(work, model),
+        trace_graph(work, model),
         whole,
         calls,
         lambda: spans_of(work, model, int8, calibration, data),
         answers,
     )
-    made_up_for = compensate(scene, techniques, lambda: work.inputs.clone()(model))
-    if made_up_for and not data:
-        made_up_for.append(
-            "what made up for rounding saw only the example inputs, which it was also judged by; "
-            "give the workload data"
+    notes_on_compensation = compensate(context, techniques, lambda: work.inputs.clone()(model))
+    if notes_on_compensation and not data:
+        notes_on_compensation.append(
+            "compensation used only the example inputs, which also measured it; give the workload "
+            "data"
         )
-    rounded, met = scene.meetings()
+    rounded, met = context.residual_roundings()
     for layer, placed in (
-        scene.joined()
+        context.joined()
         | {layer: quantized_layer(model.get_submodule(layer), "fp8") for layer in fp8}
     ).items():
         replace_layer(model, layer, placed)
-    round_answers(model, rounded)
-    made_up_for += (
-        [f"{counted(met, 'sum')} (concatenations too) on whole numbers"] if sums and int8 else []
+    round_outputs(model, rounded)
+    notes_on_compensation += (
+        [f"{counted(met, 'sum')} (concatenations too) on integers"] if sums and int8 else []
     )
-    notes += (
-        [f"{counted(len(fp8), 'layer')} in fp8, what they are given scaled row by row"]
-        if fp8
-        else []
-    )
+    notes += [f"{counted(len(fp8), 'layer')} in fp8, inputs scaled row by row"] if fp8 else []
     return [
         *notes,
-        *made_up_for,
-        *(told(work, model, len(int8), calibration, data) if int8 else []),
+        *notes_on_compensation,
+        *(int8_notes(work, model, len(int8), calibration, data) if int8 else []),
     ]
 
 
-def place_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
-    """Put layers of formats that need no data in place, without running the model; what was done,
-    in sentences.
+def quantize_weights(model: nn.Module, chosen: Mapping[str, str]) -> list[str]:
+    """Put layers of formats that need no data in place, without running the model; with notes on
+    what was done.
     """
     for layer, name in chosen.items():
         replace_layer(model, layer, quantized_layer(model.get_submodule(layer), name))
-    return [f"{counted(len(chosen), 'layer')} in few bits, rounded without data"] if chosen else []
+    return (
+        [f"{counted(len(chosen), 'layer')} in lower precision, rounded without data"]
+        if chosen
+        else []
+    )
 
 
 def _fold_into(work: Workload, model: nn.Module, layers: Sequence[str]) -> list[str]:
     """Batch-norm right after a layer is part of its scales."""
     if not layers:
         return []
-    pairs = [pair for pair in plan_fold(model, seen(work, model)).pairs if pair[0] in set(layers)]
+    pairs = [
+        pair for pair in plan_fold(model, trace_graph(work, model)).pairs if pair[0] in set(layers)
+    ]
     fold(model, pairs)
     return (
-        [f"folded {counted(len(pairs), 'batch-norm layer')} into layers of whole numbers"]
-        if pairs
-        else []
+        [f"folded {counted(len(pairs), 'batch-norm layer')} into quantized layers"] if pairs else []
     )
 
 
@@ -199,12 +197,12 @@ def _all_spans(
     return kept[key]
 
 
-def _answers_of(
+def _output_ranges(
     model: nn.Module, calls: list[Callable[[], Any]], calibration: Calibration, layers: list[str]
 ) -> dict[str, Range]:
-    """The ranges of what layers answer."""
+    """The ranges of what layers output."""
     with running(model):
-        return calibrate(model, calls, layers, calibration.how, of="answer")
+        return calibrate(model, calls, layers, calibration.how, of="output")
 
 
 def runs(model: nn.Module, batches: Sequence[Inputs]) -> list[Callable[[], Any]]:
@@ -212,7 +210,7 @@ def runs(model: nn.Module, batches: Sequence[Inputs]) -> list[Callable[[], Any]]
     return [lambda batch=batch: batch.clone()(model) for batch in batches]  # type: ignore[misc]
 
 
-def told(
+def int8_notes(
     work: Workload,
     model: nn.Module,
     count: int,
@@ -221,7 +219,7 @@ def told(
 ) -> list[str]:
     """How a model with so many layers in int8 runs, and on what their ranges were found."""
     inputs = work.inputs.clone()
-    with running(model), counting() as conversions:
+    with running(model), count_conversions() as conversions:
         inputs(model)
     source = (
         f"{counted(sum(_examples(batch) for batch in data), 'example')}"
@@ -234,8 +232,8 @@ def told(
         f"{conversions['back']} back"
         + (
             ""
-            if rounded_answers(model)
-            else f"; {count - conversions['to int8']} layers are given int8 by the layer before"
+            if rounded_outputs(model)
+            else f"; {count - conversions['to int8']} layers receive int8 from the layer before"
         ),
     ]
 

@@ -1,4 +1,4 @@
-"""Put layers that learn to be whole numbers in the places of a model's own, and in theirs, when
+"""Put layers that are trained quantized in the places of a model's own, and in theirs, when
 they have learned, the live ones.
 """
 
@@ -15,22 +15,22 @@ from ...model.fold import fold, plan_fold
 from ...model.layers import BATCH_NORMS
 from ...model.replace import replace_layer
 from ...workload import Workload
-from ..neighbours import Joint, joints
-from ..place_layers import Calibration, seen, spans_of
-from .int8 import LearningInt8
-from .layer import LearningLayer
+from ..neighbours import Handover, handovers
+from ..quantize import Calibration, spans_of, trace_graph
+from .int8 import QatInt8
+from .layer import QatLayer
 from .learned_ranges import LearnedRange
-from .weights_only import LearningWeights
+from .weights_only import QatWeightsOnly
 
 
 @dataclass(frozen=True)
-class Learners:
-    """The layers of a model that learn to be whole numbers, and its batch-norms, those inside such
+class QatModel:
+    """The layers of a model that are trained quantized, and its batch-norms, those inside such
     layers too.
     """
 
     model: nn.Module
-    layers: Mapping[str, LearningLayer]
+    layers: Mapping[str, QatLayer]
     folded: int  # batch-norms that are in layers
     learns: bool  # ranges and scales too
 
@@ -52,45 +52,49 @@ def prepare(
     calibration: Calibration,
     *,
     learns: bool = True,
-) -> Learners:
+) -> QatModel:
     """Put learning layers of the chosen formats in place, all of which have to be possible."""
     int8 = [layer for layer, name in chosen.items() if name == "int8"]
     norms = (
-        {layer: norm for layer, norm in plan_fold(model, seen(work, model)).pairs if layer in int8}
+        {
+            layer: norm
+            for layer, norm in plan_fold(model, trace_graph(work, model)).pairs
+            if layer in int8
+        }
         if int8
         else {}
     )
     folded = copy.deepcopy(model)
     fold(folded, norms.items())
     spans = spans_of(work, folded, int8, calibration)
-    met = joints(seen(work, folded), spans) if int8 else {}
+    met = handovers(trace_graph(work, folded), spans) if int8 else {}
     ranges = _ranges(spans, met.values(), learns=learns)
-    layers: dict[str, LearningLayer] = {}
+    layers: dict[str, QatLayer] = {}
     for layer, name in chosen.items():
         before = model.get_submodule(layer)
         if name != "int8":
-            layers[layer] = LearningWeights(before, name, learns=learns)
+            layers[layer] = QatWeightsOnly(before, name, learns=learns)
             continue
         norm = model.get_submodule(norms[layer]) if layer in norms else None
-        layers[layer] = made = LearningInt8(before, ranges[layer], norm=norm, learns=learns)
+        layers[layer] = output = QatInt8(before, ranges[layer], norm=norm, learns=learns)
         if layer in met:
-            made.hand_on(met[layer].outlet, ranges[min(met[layer].readers)])
+            output.requantize_to(met[layer].requantization, ranges[min(met[layer].readers)])
     for norm_name in norms.values():
         replace_layer(model, norm_name, nn.Identity())
     for layer, new in layers.items():
         replace_layer(model, layer, new)
-    return Learners(model, layers, len(norms), learns)
+    return QatModel(model, layers, len(norms), learns)
 
 
 def _ranges(
-    spans: Mapping[str, Range], met: Iterable[Joint], *, learns: bool
+    spans: Mapping[str, Range], met: Iterable[Handover], *, learns: bool
 ) -> dict[str, LearnedRange]:
     """A range a layer; those that read the same values in int8 have one in common, and so go on
     reading the same.
     """
     ranges = {layer: LearnedRange(span, learns=learns) for layer, span in spans.items()}
-    for joint in met:
-        joined = {ranges[reader] for reader in joint.readers}
-        shared = ranges[min(joint.readers)]
+    for handover in met:
+        joined = {ranges[reader] for reader in handover.readers}
+        shared = ranges[min(handover.readers)]
         ranges |= {layer: shared for layer, one in ranges.items() if one in joined}
     return ranges

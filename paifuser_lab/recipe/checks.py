@@ -1,0 +1,174 @@
+"""What a recipe cannot be: steps, options, limit and order, each error with its line in a file."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from pydantic import ValidationError
+
+from .._files import is_encodable
+from ..errors import RecipeError
+from ..records import Limit
+from ..steps import Step, step_class
+from .yaml_text import Lines, at_line
+
+VERSION = 1
+KEYS = ("version", "workload", "limit", "steps")
+
+
+class _StepProblem(RecipeError):
+    """A problem with a step, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def step_of(item: Any, where: str) -> Step:
+    """A step from an object, a name with options, or a name."""
+    if isinstance(item, Step):
+        return item
+    if isinstance(item, str):
+        item = {item: {}}
+    if not isinstance(item, dict) or len(item) != 1:
+        raise RecipeError(
+            f"{where} is {item!r}; a step is a name with its options, such as fold: {{}}"
+        )
+    kind, options = next(iter(item.items()))
+    options = {} if options is None else options
+    if not isinstance(options, dict):
+        raise _StepProblem(
+            f"the options of '{kind}' are {options!r}; write them as keys and values", (kind,)
+        )
+    found = step_class(str(kind))
+    try:
+        return found.model_validate(options)
+    except ValidationError as error:
+        raise _problem(error, found) from error
+
+
+def _problem(error: ValidationError, step: type[Step]) -> _StepProblem:
+    first = error.errors()[0]
+    key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+    name = ".".join(map(str, key))
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(field.alias or option for option, field in step.model_fields.items())
+        return _StepProblem(
+            f"step '{step.kind}' has no option '{name}'; it has {allowed}", (step.kind, *key)
+        )
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return _StepProblem(
+        f"step '{step.kind}', {name + ' = ' if name else ''}{first['input']!r}: {message}",
+        (step.kind, *key),
+    )
+
+
+def line_of(error: RecipeError, lines: Lines, index: int) -> int:
+    """The line of a recipe file that an error of a step is about."""
+    key = error.key if isinstance(error, _StepProblem) else ()
+    while ("steps", index, *key) not in lines:
+        key = key[:-1]
+    return lines[("steps", index, *key)]
+
+
+def check_frame(data: Any, lines: Lines, text: str) -> None:
+    """A file is a mapping with the known keys, a known version and a list of steps."""
+    if not isinstance(data, dict):
+        raise RecipeError(
+            "A recipe is a mapping with the keys version, workload and steps; this is none."
+        )
+    for key in data:
+        if key not in KEYS:
+            raise RecipeError(
+                at_line(
+                    text,
+                    lines[(key,)],
+                    f"a recipe has no key '{key}'; it has {', '.join(KEYS[:-1])} and {KEYS[-1]}",
+                )
+            )
+    if data.get("version") is not VERSION:  # neither 1.0 nor true
+        line = lines.get(("version",), 1)
+        raise RecipeError(
+            at_line(
+                text,
+                line,
+                f"version {data.get('version')!r} is unknown; this program reads version {VERSION}",
+            )
+        )
+    if not isinstance(data.get("workload"), str | None):
+        raise RecipeError(at_line(text, lines[("workload",)], "the workload is a name"))
+    if "steps" not in data or not isinstance(data["steps"], list | None):
+        raise RecipeError(
+            at_line(
+                text, lines.get(("steps",), 1), "steps is a list, each item a step with its options"
+            )
+        )
+
+
+def checked_name(workload: str | None) -> str | None:
+    """A workload's name that can be written into a file, or none."""
+    if workload is not None and not isinstance(workload, str):
+        raise RecipeError(
+            f"{workload!r} is no name of a workload; a name is text, such as 'resnet18'."
+        )
+    if workload is not None and not is_encodable(workload):
+        raise RecipeError(
+            f"The workload's name {workload!r} cannot be written into a file; take out half a "
+            "character."
+        )
+    return workload
+
+
+class _LimitProblem(RecipeError):
+    """A problem with the limit, and the key it is about."""
+
+    def __init__(self, message: str, key: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+def limit_of(given: Any) -> Limit:
+    """A limit from plain data."""
+    try:
+        return Limit.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = tuple(part for part in first["loc"] if isinstance(part, str | int))
+        name = ".".join(("limit", *map(str, key)))
+        allowed = " and ".join(Limit.model_fields)
+        raise _LimitProblem(
+            f"{name} is {first['input']!r} ({first['msg']}); a limit has {allowed}", key
+        ) from error
+
+
+def limit_at(given: Any, lines: Lines, text: str) -> Limit:
+    """A limit from a file; an error names its line."""
+    try:
+        return limit_of(given)
+    except _LimitProblem as problem:
+        line = lines.get(("limit", *problem.key), lines[("limit",)])
+        raise RecipeError(at_line(text, line, str(problem))) from problem
+
+
+def check_order(steps: tuple[Step, ...]) -> None:
+    """Steps that change layers come before those that take them as they are."""
+    for step in steps[:-1]:
+        if step.is_last:
+            raise RecipeError(
+                f"'{step.kind}' stands before other steps; nothing can be changed after it, so put "
+                "it last."
+            )
+    for step, after in pairwise(steps):
+        if order_of(step) > order_of(after):
+            raise RecipeError(
+                f"'{step.kind}' stands before '{after.kind}', which changes layers; put "
+                f"'{after.kind}' before it."
+            )
+
+
+def order_of(step: Step) -> int:
+    """Steps that change layers in any order, then those that take them as they are, then what is
+    last.
+    """
+    return 2 if step.is_last else 1 if step.is_late else 0

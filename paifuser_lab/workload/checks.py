@@ -1,0 +1,114 @@
+"""What a workload cannot be: each check is one clear error, made before anything is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
+
+from .._files import is_encodable
+from ..errors import ForwardError, WorkloadError, first_line
+from ..model.watch import describe, failing_layer
+
+if TYPE_CHECKING:
+    from .workload import Workload
+
+
+def checked_name(name: str) -> str:
+    """A name that can be saved and shown."""
+    if not isinstance(name, str):
+        raise WorkloadError(f"{name!r} cannot name a workload; a name is text, such as 'resnet18'.")
+    if not is_encodable(name):
+        raise WorkloadError(
+            f"The name {name!r} cannot be written into a file: it holds half a character; choose "
+            "another."
+        )
+    return name
+
+
+def check_names(work: Workload) -> None:
+    """Every name of a layer, parameter or buffer can be written into a file."""
+    named = (
+        *work.model.named_modules(),
+        *work.model.named_parameters(),
+        *work.model.named_buffers(),
+    )
+    for name, _ in named:
+        if not is_encodable(name):
+            raise WorkloadError(
+                f"{work.name}: the name {name!r} cannot be written into a file; name that layer "
+                "otherwise."
+            )
+
+
+def check_runs_live(work: Workload) -> None:
+    """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode,
+    and its layers are gone.
+    """
+    if any(
+        isinstance(module, GraphModule) and "eval" in vars(module)
+        for module in work.model.modules()
+    ):
+        raise WorkloadError(
+            f"{work.name} was made by torch.export, which fixes its mode and leaves no layers; "
+            "give the model that was exported."
+        )
+
+
+def check_materialised(work: Workload) -> None:
+    """Every weight has a shape and values."""
+    for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
+        if is_lazy(tensor):
+            raise WorkloadError(
+                f"{work.name}: '{name}' of a lazy layer has no shape yet; call the model once "
+                "first."
+            )
+        if tensor.is_meta:
+            raise WorkloadError(
+                f"{work.name}: '{name}' is on the meta device and has no values; load the weights "
+                "first."
+            )
+
+
+def check_inputs(work: Workload) -> None:
+    """The inputs have values, an example at least, and are on the device of the model."""
+    for tensor in work.inputs.tensors:
+        if tensor.is_meta:
+            raise WorkloadError(
+                f"{work.name}: an input is on the meta device and has no values; give real tensors."
+            )
+        if tensor.ndim and tensor.shape[0] == 0:
+            raise WorkloadError(
+                f"{work.name}: an input has shape {tuple(tensor.shape)}, a batch of zero; give at "
+                "least one example."
+            )
+        if tensor.device != work.device:
+            raise WorkloadError(
+                f"{work.name} is on {work.device} and an input is on {tensor.device}; move one of "
+                "them."
+            )
+
+
+def check_plain(name: str, output: Any) -> None:
+    """The output has values that can be compared."""
+    if any(isinstance(leaf, Tensor) and leaf.is_nested for leaf in pytree.tree_leaves(output)):
+        raise WorkloadError(
+            f"{name} answers with a nested tensor, whose values cannot be compared; let its "
+            "forward return a padded one "
+            f"(torch.nested.to_padded_tensor)."
+        )
+
+
+def forward_error(work: Workload, error: Exception) -> ForwardError:
+    """The error of a failing forward, with the layer that failed and the shapes it received."""
+    layer, shapes = failing_layer(work.model, lambda: work.inputs.clone()(work.model))
+    received = f", which received {', '.join(shapes)}" if shapes else ""
+    reason = first_line(error).rstrip(".")
+    return ForwardError(
+        f"{work.name} fails on its example inputs at {describe(work.model, layer)}{received}: "
+        f"{reason}.",
+        layer=layer,
+    )
