@@ -93,7 +93,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.Workbench]:
     """A workbench of a small model, its first queries answered; `as_it_was` resets it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("bench"))
-        patch.setattr(session, "LOOK_S", 0.05)
+        patch.setattr(session, "PROFILE_S", 0.05)
         workbench = lab.Workbench(
             lab.Workload(Small(), images(), name="small"), rounds=1, seconds=0.1
         )
@@ -109,5 +109,5 @@ def as_it_was(request: pytest.FixtureRequest) -> None:
         workbench = request.getfixturevalue("bench")
         workbench.recipe = lab.Recipe([], workload="small")
         workbench.sensitivity = workbench.importance = workbench.allocation = None
-        workbench.session.tell(None)
+        workbench.session.set_error(None)
         workbench.wait(PATIENCE)

@@ -1,22 +1,21 @@
-"""A workload being optimised by somebody: its recipe with undo and redo, and a worker that applies
-and measures what was chosen.
+"""An interactive optimisation of a workload: its recipe with undo and redo, and a worker that
+applies and measures what is chosen.
 
-Whoever asks (a widget, a script) never waits: a choice changes the recipe at once, and the worker
-applies it to a copy, measures it against the baseline in turn, and tells whoever listens. A newer
+A caller (a widget, a script) never waits: a choice changes the recipe at once, and the worker
+applies it to a copy, measures it against the baseline in turn, and calls the listeners. A newer
 choice ends an older measurement; a step that cannot be applied leaves the recipe as it was, with
-one sentence why. What was applied or measured lately is kept, so that undo and redo are instant.
+an error. Recent models and records are kept, so that undo and redo are instant.
 
-The worker is a thread that lives while there is something to do: a session at rest has none, and
-goes when nobody refers to it.
+The worker is a thread that lives while there are jobs: an idle session has none, and is collected
+when nothing refers to it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..comparison import compare
 from ..errors import PaifuserError, StoppedError
@@ -27,20 +26,17 @@ from ..records import Comparison, Profile
 from ..steps import Step
 from ..variant import Variant, apply, kept_variant
 from ..workload import Workload, workload_of
+from .history import History, RecordCache
 from .queries import QUERIES, QueryContext
 from .state import RECORDS, State, known_records
-from .ticker import ticking
-from .worker import Working, told
+from .worker import StateWorker, each_second, error_message
 
 ROUNDS = 30
 SECONDS = 10.0
-LOOK_S = 2.0  # for the timed runs of a profile
-MOST_RECORDS = 32  # comparisons, and as many profiles
-
-Found = TypeVar("Found")
+PROFILE_S = 2.0  # for the timed runs of a profile
 
 
-class Session(Working):
+class Session(StateWorker):
     """`session.choose({"fold": {}})`, `session.undo()`, `session.state`; `session.wait()` until the
     worker is done.
     """
@@ -49,26 +45,25 @@ class Session(Working):
         self.work = work = workload_of(work)
         self._own = work.copied()  # what the worker runs: yours may be trained in a cell meanwhile
         self.rounds, self.seconds = rounds, seconds
-        self._past: list[Recipe] = [Recipe(workload=work.name)]
-        self._future: list[Recipe] = []
-        self._measured: OrderedDict[str, Comparison] = OrderedDict()
-        self._profiles: OrderedDict[str, Profile] = OrderedDict()
+        self._history = History(Recipe(workload=work.name))
+        self._comparisons = RecordCache[Comparison](self._history)
+        self._profiles = RecordCache[Profile](self._history)
         self._version = 0  # of what is asked for; whatever worked on an older one stops
         self._wanted = True  # the model as it is comes first
-        self._looks: dict[
-            str, tuple[float, dict[str, Any]]
-        ] = {}  # what is to be looked at, for how many seconds, with what options
+        # the queries to answer: for how many seconds, with what options
+        self._queries: dict[str, tuple[float, dict[str, Any]]] = {}
         self._found: dict[str, Any] = dict.fromkeys(RECORDS)
-        super().__init__(State(self._past[0], status="profiling"), name=f"session of {work.name}")
+        first = State(self._history.first, status="profiling")
+        super().__init__(first, name=f"session of {work.name}")
         wake_profiler()
         with self._lock:
-            self._have_done()
+            self._start()
 
     @property
     def recipe(self) -> Recipe:
-        """What is chosen."""
+        """The recipe that is chosen."""
         with self._lock:
-            return self._past[-1]
+            return self._history.current
 
     def choose(self, step: Step | dict[str, Any] | str) -> None:
         """Add a step where it belongs: one that a kind has only one of takes the older one's
@@ -80,29 +75,26 @@ class Session(Working):
         """Choose a whole recipe; the one before is one undo away."""
         recipe = checked_recipe(recipe)
         with self._open():
-            if recipe == self._past[-1]:
-                return
-            self._past.append(recipe)
-            self._future.clear()
-            self._ask()
+            if self._history.push(recipe):
+                self._ask()
 
     def undo(self) -> bool:
         """Go back to the recipe before; whether there was one."""
-        return self._move(self._past, self._future, least=1)
+        return self._moved(self._history.undo)
 
     def redo(self) -> bool:
         """Take an undo back; whether there was one."""
-        return self._move(self._future, self._past, least=0)
+        return self._moved(self._history.redo)
 
     def measure_again(self) -> None:
         """Forget the measurement of this recipe and measure anew."""
         with self._open():
-            self._measured.pop(self._past[-1].digest, None)
+            self._comparisons.drop(self._history.current)
             self._ask()
 
-    def look_at(self, name: str, seconds: float | None = None, **options: Any) -> None:
-        """Have the worker look at the model as it is, as soon as it is at rest: at its sensitivity,
-        importance, coupling or allocation.
+    def query(self, name: str, seconds: float | None = None, **options: Any) -> None:
+        """Have the worker compute something of the model as it is when no choice is left to
+        measure: its sensitivity, importance, coupling, allocation and others.
         """
         if name not in QUERIES:
             raise PaifuserError(f"A session has no query '{name}'; it has {', '.join(QUERIES)}.")
@@ -110,42 +102,38 @@ class Session(Working):
         if not seconds > 0:
             raise PaifuserError(f"It takes time to find the {name}; {seconds} seconds are none.")
         with self._open():
-            self._looks[name] = seconds, options
-            self._have_done()
+            self._queries[name] = seconds, options
+            self._start()
 
     def show(self, name: str, found: Any) -> None:
-        """Put what was found elsewhere, such as a sensitivity, into the state under its name; None
-        takes it away.
-        """
+        """Show a record that was computed elsewhere under its name; None hides it."""
         with self._open():
             self._show(name, found)
 
     def stop(self) -> None:
-        """End what is being measured or looked at; what was found until then is kept."""
+        """End the measurement or query that runs; its results so far are kept."""
         with self._lock:
             self._version += 1
-            self._looks.clear()
+            self._queries.clear()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Meanwhile no other thread makes a new state."""
+        """No other thread sets a state inside the block."""
         with self._lock:
             yield
 
-    def tell(self, error: str | None) -> None:
-        """Put a sentence in place of the error there is; None takes it away."""
+    def set_error(self, error: str | None) -> None:
+        """Show an error message in place of the one that is shown; None hides it."""
         with self._lock:
             self._set(replace(self._state, error=error))
 
     def close(self) -> None:
-        """End what the worker does; the session can still be read, and whoever asks it for more is
-        told that it is closed.
-        """
+        """End the worker; the session can still be read, and a further choice is an error."""
         with self._lock:
             self._is_closed = True
             self._version += 1
             self._wanted = False
-            self._looks.clear()
+            self._queries.clear()
             if self._worker is None:
                 self._forget()
 
@@ -164,36 +152,34 @@ class Session(Working):
 
     @property
     def _is_wanted(self) -> bool:
-        return self._wanted or bool(self._looks)
+        return self._wanted or bool(self._queries)
 
-    def _move(self, source: list[Recipe], target: list[Recipe], *, least: int) -> bool:
+    def _moved(self, move: Callable[[], bool]) -> bool:
         with self._open():
-            if len(source) <= least:
-                return False
-            target.append(source.pop())
-            self._ask()
-            return True
+            if is_moved := move():
+                self._ask()
+            return is_moved
 
     def _ask(self) -> None:
         """Show what is known of the recipe at once, and let the worker do the rest."""
-        recipe = self._past[-1]
+        recipe = self._history.current
         self._version += 1
         self._wanted = True
-        known = self._measured.get(recipe.digest)
+        known = self._comparisons.get(recipe)
         self._set(
             State(
                 recipe,
                 self._kept_variant(recipe),
                 known,
-                self._profiles.get(self._past[0].digest),
-                self._profiles.get(recipe.digest),
+                self._profiles.get(self._history.first),
+                self._profiles.get(recipe),
                 **known_records(self._found),
                 status="applying",  # as the worker will at once
-                can_undo=len(self._past) > 1,
-                can_redo=bool(self._future),
+                can_undo=self._history.can_undo,
+                can_redo=self._history.can_redo,
             )
         )
-        self._have_done()
+        self._start()
 
     def _kept_variant(self, recipe: Recipe) -> Variant | None:
         """The variant as it is shown, where its model is still in the cache, which alone keeps
@@ -207,16 +193,6 @@ class Session(Working):
             self._found[name] = found
             self._set(self._state.with_record(name, found))
 
-    def _keep(self, kept: OrderedDict[str, Found], recipe: Recipe, found: Found) -> None:
-        """Keep what was found of a recipe in place of what was not used for longest; what the model
-        is as it is stays.
-        """
-        with self._lock:
-            kept[recipe.digest] = found
-            kept.move_to_end(recipe.digest)
-            while len(kept) > MOST_RECORDS:
-                del kept[next(digest for digest in kept if digest != self._past[0].digest)]
-
     def _update(self, version: int, **changes: Any) -> bool:
         """Change the state if nothing newer was asked for; whether that is so."""
         with self._lock:
@@ -229,31 +205,31 @@ class Session(Working):
         self._own.variants.clear()  # they refer to the workload that refers to them
 
     def _job(self) -> Callable[[], None]:
-        """A choice first; then what there is to look at."""
-        recipe, version = self._past[-1], self._version
+        """A choice first; then the queries."""
+        recipe, version = self._history.current, self._version
         if self._wanted:
             self._wanted = False
             return lambda: self._serve(recipe, version)
-        name = next(iter(self._looks))
-        seconds, options = self._looks.pop(name)
+        name = next(iter(self._queries))
+        seconds, options = self._queries.pop(name)
         self._set(
             replace(
                 self._state, status=QUERIES[name].status, done=0, total=round(seconds), error=None
             )
         )
-        known = self._found | {"baseline": self._profiles.get(self._past[0].digest)}
-        look = QueryContext(self._own, seconds, lambda: version != self._version, known, options)
-        return lambda: self._find(name, look, version)
+        known = self._found | {"baseline": self._profiles.get(self._history.first)}
+        context = QueryContext(self._own, seconds, lambda: version != self._version, known, options)
+        return lambda: self._find(name, context, version)
 
     def _serve(self, recipe: Recipe, version: int) -> None:
         """Apply a recipe and measure it, unless something newer is asked for meanwhile."""
         try:
             if not len(recipe):
-                self._look(recipe, version, self._own)
+                self._profile(recipe, version, self._own)
             self._update(version, status="applying")
             variant = apply(self._own, recipe, should_stop=lambda: version != self._version)
             shown = replace(variant, work=self.work)
-            known = self._measured.get(recipe.digest)
+            known = self._comparisons.get(recipe)
             if (
                 self._update(version, status="measuring", variant=shown, total=self.rounds)
                 and known is None
@@ -262,24 +238,28 @@ class Session(Working):
             if known is not None and not (
                 known.is_interrupted and self._wanted
             ):  # stopped is kept, overtaken is not
-                self._keep(self._measured, recipe, known)
+                with self._lock:
+                    self._comparisons.put(recipe, known)
                 self._update(version, comparison=known)
-            self._look(recipe, version, variant)
+            self._profile(recipe, version, variant)
             self._rest(version, variant=shown, comparison=known)
         except StoppedError:
             self._step_back(recipe)
-        except BaseException as error:  # an interrupt, too: whoever waits is told
+        except BaseException as error:  # an interrupt, too: whoever waits sees it
             self._fall_back(recipe, error)
 
-    def _look(self, recipe: Recipe, version: int, subject: Workload | Variant) -> None:
+    def _profile(self, recipe: Recipe, version: int, subject: Workload | Variant) -> None:
         """Profile what runs now, once for each recipe, unless something newer is asked for."""
         if version != self._version:
             return
-        if recipe.digest not in self._profiles:
+        record = self._profiles.get(recipe)
+        if record is None:
             self._update(version, status="profiling", done=0, total=0)
-            self._keep(self._profiles, recipe, profile(subject, seconds=LOOK_S))
-        first = self._profiles.get(self._past[0].digest)
-        self._update(version, profile=self._profiles[recipe.digest], baseline=first)
+            record = profile(subject, seconds=PROFILE_S)
+            with self._lock:
+                self._profiles.put(recipe, record)
+        baseline = self._profiles.get(self._history.first)
+        self._update(version, profile=record, baseline=baseline)
 
     def _measure(self, variant: Variant, version: int) -> Comparison | None:
         """Time the variant against the baseline; a newer choice ends it, and what little was
@@ -298,19 +278,17 @@ class Session(Working):
             on_round=on_round,
         )
 
-    def _find(self, name: str, look: QueryContext, version: int) -> None:
-        """Look at something; a stop or a newer choice ends it, and what it found until then is
-        kept.
-        """
+    def _find(self, name: str, context: QueryContext, version: int) -> None:
+        """Answer a query; a stop or a newer choice ends it, and its results so far are kept."""
         error = None
         try:
-            with ticking(lambda done: self._update(version, done=done)):
-                for found in QUERIES[name].find(look):
-                    for one, record in found.items():
-                        self._show(one, record)
+            with each_second(lambda done: self._update(version, done=done)):
+                for records in QUERIES[name].find(context):
+                    for key, record in records.items():
+                        self._show(key, record)
         except BaseException as raised:
             is_stopped = isinstance(raised, StoppedError)  # before it had anything
-            error = None if is_stopped else told(raised)
+            error = None if is_stopped else error_message(raised)
         with self._lock:
             status = self._state.status if self._wanted else "idle"
             shown = replace(self._state, status=status, done=0, total=0)
@@ -323,33 +301,19 @@ class Session(Working):
                     self._set(replace(self._state, status="idle", **changes))
 
     def _step_back(self, recipe: Recipe) -> None:
-        """Somebody stopped a step, and can redo it to go on from there; where a newer choice
-        stopped it, that one is next.
-        """
+        """A stopped step can be redone; where a newer choice stopped it, that one is next."""
         with self._lock:
-            if (
-                not self._wanted
-                and not self._is_closed
-                and len(self._past) > 1
-                and self._past[-1] == recipe
-            ):
-                self._future.append(self._past.pop())
+            is_stopped = not self._wanted and not self._is_closed
+            if is_stopped and self._history.withdraw(recipe, can_redo=True):
                 self._ask()
 
     def _fall_back(self, recipe: Recipe, error: BaseException) -> None:
-        """Take out the recipe that failed and say why; one that was only interrupted can be
+        """Take out the recipe that failed and show why; one that was only interrupted can be
         redone.
         """
-        sentence = told(error)
+        is_interrupt = not isinstance(error, Exception)
         with self._lock:
-            if self._past[-1] == recipe and len(self._past) > 1 and not self._is_closed:
-                failed = self._past.pop()
-                self._future += [] if isinstance(error, Exception) else [failed]
+            if not self._is_closed and self._history.withdraw(recipe, can_redo=is_interrupt):
                 self._ask()
-            self._set(
-                replace(
-                    self._state,
-                    error=sentence,
-                    status="idle" if not self._wanted else self._state.status,
-                )
-            )
+            status = self._state.status if self._wanted else "idle"
+            self._set(replace(self._state, error=error_message(error), status=status))

@@ -1,11 +1,12 @@
-"""A state that others watch, and a thread that changes it while there is something to do."""
+"""A state with listeners, and a thread that changes it while there are jobs."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,10 @@ logger = logging.getLogger(__name__)
 Listener = Callable[[State], None]
 
 
-class Working(ABC):
-    """What a session is apart from its recipe: who says what is wanted and does it, is a
-    subclass.
+class StateWorker(ABC):
+    """A state with listeners, and a thread that runs one job after another while there are any.
+
+    A subclass decides what the next job is.
     """
 
     def __init__(self, state: State, *, name: str) -> None:
@@ -36,15 +38,15 @@ class Working(ABC):
 
     @abstractmethod
     def _job(self) -> Callable[[], None]:
-        """What to do next, asked under the lock where something is wanted."""
+        """The next job, called under the lock where there is one."""
 
     @abstractmethod
     def _forget(self) -> None:
-        """Give up what was kept, once all is over."""
+        """Drop what was kept, when the session is closed and its worker has ended."""
 
     @property
     def state(self) -> State:
-        """What there is to show."""
+        """The current state."""
         with self._lock:
             return self._state
 
@@ -57,7 +59,9 @@ class Working(ABC):
             return self._state
 
     def observe(self, listener: Listener) -> Callable[[], None]:
-        """Be told of every new state, in whatever thread made it; the answer ends it."""
+        """Have the listener called with every new state, in the thread that made it; calling the
+        result ends that.
+        """
 
         def end() -> None:
             with self._lock:
@@ -75,20 +79,20 @@ class Working(ABC):
             except Exception:
                 logger.exception("a listener of the session failed; the session goes on")
 
-    def _have_done(self) -> None:
-        """See to it that there is a worker for what is wanted."""
+    def _start(self) -> None:
+        """Start the worker unless it runs."""
         if self._worker is None:
             self._worker = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._worker.start()
 
     def _work(self) -> None:
-        """Do what is wanted, whatever comes of it: nobody shall wait for a worker that is gone."""
+        """Run jobs until there are none; an error ends the worker, not whoever waits for it."""
         try:
             while job := self._next_job():
                 job()
         except BaseException as error:
             logger.exception("the worker of the session failed; the next choice has a new one")
-            self._rest_now(error=told(error))
+            self._rest_now(error=error_message(error))
 
     def _next_job(self) -> Callable[[], None] | None:
         with self._lock:
@@ -108,8 +112,8 @@ class Working(ABC):
                 self._set(replace(self._state, status="idle", done=0, total=0, **changes))
 
 
-def told(error: BaseException) -> str:
-    """What to say of an error, or of an interrupt, in one sentence."""
+def error_message(error: BaseException) -> str:
+    """An error or an interrupt in one sentence."""
     if not isinstance(error, Exception):
         return (
             f"The model was interrupted while it ran ({type(error).__name__}); nothing was "
@@ -120,3 +124,25 @@ def told(error: BaseException) -> str:
         if isinstance(error, PaifuserError)
         else f"{type(error).__name__}: {first_line(error)}"
     )
+
+
+@contextmanager
+def each_second(call: Callable[[int], object]) -> Iterator[None]:
+    """`call(1)` after one second, `call(2)` after two, from a thread of its own, until the block is
+    left.
+    """
+    is_over = threading.Event()
+
+    def count() -> None:
+        seconds = 0
+        while not is_over.wait(1.0):
+            seconds += 1
+            call(seconds)
+
+    counting = threading.Thread(target=count, name="seconds", daemon=True)
+    counting.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        counting.join()

@@ -66,7 +66,7 @@ class SectionRecord(Generic[R]):
             check_layers(record, self._section, bench.session.work)
         bench.session.show(self._key, record)
         if record is not None and self._section.follow_up:
-            bench.session.look_at(self._section.follow_up)
+            bench.session.query(self._section.follow_up)
 
     @property
     def _section(self) -> Section:
@@ -227,7 +227,7 @@ class Workbench(Panel):
                     if not isinstance(error, PaifuserError):
                         message = f"{type(error).__name__}: {first_line(error)}"
                         logger.exception("request %s failed", request.get("do"))
-                    self.session.tell(message)
+                    self.session.set_error(message)
                 self.served = request["id"]
 
     def _serve(self, request: dict[str, Any]) -> None:
@@ -250,7 +250,7 @@ class Workbench(Panel):
             "redo": lambda request: session.redo(),
             "stop": lambda request: session.stop(),
             "measure": lambda request: session.measure_again(),
-            "dismiss": lambda request: session.tell(None),
+            "dismiss": lambda request: session.set_error(None),
             "save": lambda request: self._save(),
             "code": lambda request: self._note(code=self.recipe.as_code()),
         }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch.fx import GraphModule
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
@@ -13,8 +14,21 @@ from .._files import is_encodable
 from ..errors import ForwardError, WorkloadError, first_line
 from ..model.watch import describe, failing_layer
 
-if TYPE_CHECKING:
-    from .workload import Workload
+
+class Checked(Protocol):
+    """The parts of a workload that are checked."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> nn.Module: ...
+
+    @property
+    def inputs(self) -> Any: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
 
 def checked_name(name: str) -> str:
@@ -29,7 +43,7 @@ def checked_name(name: str) -> str:
     return name
 
 
-def check_names(work: Workload) -> None:
+def check_names(work: Checked) -> None:
     """Every name of a layer, parameter or buffer can be written into a file."""
     named = (
         *work.model.named_modules(),
@@ -44,7 +58,7 @@ def check_names(work: Workload) -> None:
             )
 
 
-def check_runs_live(work: Workload) -> None:
+def check_runs_live(work: Checked) -> None:
     """A module of torch.export is a fixed graph in a fixed mode: it cannot be put into eval mode,
     and its layers are gone.
     """
@@ -58,7 +72,7 @@ def check_runs_live(work: Workload) -> None:
         )
 
 
-def check_materialised(work: Workload) -> None:
+def check_materialised(work: Checked) -> None:
     """Every weight has a shape and values."""
     for name, tensor in (*work.model.named_parameters(), *work.model.named_buffers()):
         if is_lazy(tensor):
@@ -73,7 +87,7 @@ def check_materialised(work: Workload) -> None:
             )
 
 
-def check_inputs(work: Workload) -> None:
+def check_inputs(work: Checked) -> None:
     """The inputs have values, an example at least, and are on the device of the model."""
     for tensor in work.inputs.tensors:
         if tensor.is_meta:
@@ -102,7 +116,7 @@ def check_plain(name: str, output: Any) -> None:
         )
 
 
-def forward_error(work: Workload, error: Exception) -> ForwardError:
+def forward_error(work: Checked, error: Exception) -> ForwardError:
     """The error of a failing forward, with the layer that failed and the shapes it received."""
     layer, shapes = failing_layer(work.model, lambda: work.inputs.clone()(work.model))
     received = f", which received {', '.join(shapes)}" if shapes else ""

@@ -1,4 +1,4 @@
-"""A model run for a result: in eval mode, without gradients, flags and buffers put back after it."""
+"""A model run for a result: in eval mode, without gradients, with flags and buffers put back."""
 
 from __future__ import annotations
 

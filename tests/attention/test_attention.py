@@ -330,10 +330,10 @@ def test_a_model_without_such_layers_has_no_cost():
 
 
 def test_a_session_looks_at_it_and_undoes_the_step_to_the_bit(work, times, monkeypatch):
-    monkeypatch.setattr(room, "LOOK_S", 0.05)
+    monkeypatch.setattr(room, "PROFILE_S", 0.05)
     session = Session(work, rounds=1, seconds=0.1)
     try:
-        session.look_at("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))
+        session.query("attention", seconds=0.1, kind="window", keeps=(1.0, 0.4))
         state = session.wait(PATIENCE)
         assert (
             state.attention_cost.kind == "window" and state.error is None and state.status == "idle"

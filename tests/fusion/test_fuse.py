@@ -510,11 +510,11 @@ def test_packed_weights_are_counted_in_memory() -> None:
 
 
 def test_a_session_looks_at_it_and_switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
     session = Session(Workload(Small(), images(), name="small"), rounds=1, seconds=0.1)
     try:
         session.wait(120)
-        session.look_at("fusion")
+        session.query("fusion")
         state = session.wait(120)
         assert state.fusions is not None and {one.place for one in state.fusions.fused} == {
             "conv",

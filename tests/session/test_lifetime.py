@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick")
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(room, "LOOK_S", 0.05)
+    monkeypatch.setattr(room, "PROFILE_S", 0.05)
 
 
 class Interrupted(nn.Module):
@@ -80,18 +80,18 @@ def ended(thread):
 
 def test_a_session_keeps_so_many_variants_comparisons_and_profiles(monkeypatch):
     monkeypatch.setattr(cache, "MOST_KEPT", 3)
-    monkeypatch.setattr(room, "MOST_RECORDS", 4)
+    monkeypatch.setattr("paifuser_lab.session.history.MOST_RECORDS", 4)
     session = Session(small(), rounds=1, seconds=0.05)
     first = session.wait(PATIENCE).baseline
     for name in ("bf16", "fp16", "bf16", "fp16", "bf16", "fp16", "bf16"):
         session.choose(
-            {"precision": {"layers": {"conv" if len(session._past) % 2 else "head": name}}}
+            {"precision": {"layers": {"conv" if len(session._history) % 2 else "head": name}}}
         )
         state = session.wait(PATIENCE)
         assert state.error is None and state.variant is not None and state.baseline is first
-    assert len(session._past) > 5
+    assert len(session._history) > 5
     assert len(session._own.variants) == 3 and not hasattr(session, "_variants")
-    assert (len(session._measured), len(session._profiles)) == (4, 4)
+    assert (len(session._comparisons), len(session._profiles)) == (4, 4)
     while session.undo():
         assert session.wait(PATIENCE).variant.recipe == session.recipe
     assert session.state.profile is first
@@ -203,7 +203,7 @@ def test_an_interrupt_while_a_session_looks_is_told(interrupted):
     session = Session(interrupted, rounds=1, seconds=0.05)
     session.wait(PATIENCE)
     Interrupted.error = KeyboardInterrupt()
-    session.look_at("sensitivity", seconds=0.1)
+    session.query("sensitivity", seconds=0.1)
     state = session.wait(PATIENCE)
     assert state.status == "idle" and "interrupted while it ran" in state.error
     session.close()
@@ -225,10 +225,10 @@ def test_an_interrupt_of_the_first_look_is_told(interrupted):
         lambda session: session.choose("layout"),
         lambda session: session.set_recipe(lab.Recipe(["layout"])),
         lambda session: session.measure_again(),
-        lambda session: session.look_at("sensitivity"),
+        lambda session: session.query("sensitivity"),
         lambda session: session.show("sensitivity", None),
     ],
-    ids=["undo", "redo", "choose", "set_recipe", "measure_again", "look_at", "show"],
+    ids=["undo", "redo", "choose", "set_recipe", "measure_again", "query", "show"],
 )
 def test_a_closed_session_says_so_at_once(ask):
     session = Session(small(), rounds=1, seconds=0.05)

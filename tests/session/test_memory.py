@@ -35,7 +35,7 @@ class Counted(Small):
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cache, "MOST_KEPT", BOUND)
-    monkeypatch.setattr(session_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(session_module, "PROFILE_S", 0.05)
     monkeypatch.setattr(Counted, "living", WeakSet())
     made = Session(lab.Workload(Counted(), images(), name="small"), rounds=1, seconds=0.05)
     made.wait(PATIENCE)
@@ -63,7 +63,7 @@ def test_thirty_recipes_leave_no_more_models_than_the_cache_may_hold(session):
         del state
         gc.collect()
         assert len(Counted.living) <= 1 + BOUND, "the session's own copy, and what the cache holds"
-    assert len(session._past) == 31 and len(session._own.variants) == BOUND
+    assert len(session._history) == 31 and len(session._own.variants) == BOUND
 
 
 def test_undo_applies_what_the_cache_gave_up_again_to_the_bit(session):

@@ -129,7 +129,7 @@ def test_a_newer_choice_ends_an_older_measurement(sessions):
     session.choose("layout")
     state = session.wait(PATIENCE)
     assert state.recipe == lab.Recipe(["fold", "layout"]) and state.comparison is not None
-    assert lab.Recipe(["fold"]).digest not in session._measured, (
+    assert lab.Recipe(["fold"]) not in session._comparisons, (
         "what was cut short is measured again when it is asked for"
     )
 

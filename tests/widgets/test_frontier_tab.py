@@ -190,7 +190,7 @@ def test_what_is_stopped_before_it_has_anything_leaves_the_session_alive(bench, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(saliency, "importance", stop)
-    bench.session.look_at("importance")
+    bench.session.query("importance")
     state = bench.wait(PATIENCE)
     assert (state.status, state.importance) == ("idle", None) and "interrupted" in state.error
     bench.recipe = lab.Recipe(["fold"])
@@ -201,7 +201,7 @@ def test_a_query_that_is_not_there_is_refused(bench):
     with pytest.raises(
         lab.PaifuserError, match="has no query 'moon'; it has sensitivity, importance"
     ):
-        bench.session.look_at("moon")
+        bench.session.query("moon")
 
 
 # Its points.
@@ -247,7 +247,7 @@ def test_what_a_chosen_point_really_does_arrives_beside_what_was_predicted(bench
     assert did[place].latency_ms > 0 and did[place].loss > 0, "bf16 is not exact"
     assert bench.views["allocation"]["remarks"][1].startswith("latency: 1 point, too few")
     proven = bench.allocation
-    bench.session.look_at("achieved", place=place)
+    bench.session.query("achieved", place=place)
     assert bench.wait(PATIENCE).allocation is proven, "what is known is not measured again"
 
 

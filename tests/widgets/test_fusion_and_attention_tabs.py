@@ -58,7 +58,7 @@ def shared(tmp_path_factory):
     """A workbench of a model that has both; each test finds it empty by `bench`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tabs"))
-        patch.setattr("paifuser_lab.session.session.LOOK_S", 0.05)
+        patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
         patch.setitem(
             queries.QUERIES,
             "attention",
@@ -76,7 +76,7 @@ def shared(tmp_path_factory):
 def bench(shared):
     shared.recipe = lab.Recipe([], workload="small")
     shared.fusions = shared.attention_cost = None
-    shared.session.tell(None)
+    shared.session.set_error(None)
     shared.wait(PATIENCE)
     return shared
 
@@ -199,8 +199,8 @@ def test_the_map_is_sent_once_however_often_the_state_changes(bench):
     ask(bench, do="fuse_all", is_on=True)
     bench.wait(PATIENCE)
     before = bench.views
-    bench.session.tell("something")
-    bench.session.tell(None)
+    bench.session.set_error("something")
+    bench.session.set_error(None)
     assert bench.views is before
 
 

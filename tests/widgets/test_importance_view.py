@@ -226,17 +226,17 @@ def test_stop_ends_it_and_what_was_found_is_kept(bench, monkeypatch):
         return FOUND.model_copy(update={"is_interrupted": True})
 
     monkeypatch.setattr(saliency, "importance", find)
-    bench.session.look_at("importance", seconds=1e6)
+    bench.session.query("importance", seconds=1e6)
     assert bench.wait(PATIENCE).importance.is_interrupted
     with pytest.raises(lab.PaifuserError, match="0 seconds are none"):
-        bench.session.look_at("importance", seconds=0)
+        bench.session.query("importance", seconds=0)
 
 
 def test_two_queries_run_one_after_the_other(bench, monkeypatch):
     monkeypatch.setattr(saliency, "importance", lambda work, **options: FOUND)
     monkeypatch.setattr(saliency, "sensitivity", lambda work, **options: None)
-    bench.session.look_at("sensitivity", 1)
-    bench.session.look_at("importance", 1)
+    bench.session.query("sensitivity", 1)
+    bench.session.query("importance", 1)
     assert bench.wait(PATIENCE).importance is FOUND
 
 

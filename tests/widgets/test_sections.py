@@ -54,7 +54,7 @@ def section(tmp_path):
         tab="roofline",
         state=lambda state, context: {"weights_known": state.record("weight_count") is not None},
         requests={
-            "weight_count": lambda bench, request: bench.session.look_at("weight_count"),
+            "weight_count": lambda bench, request: bench.session.query("weight_count"),
             "fold_weights": fold,
         },
         queries=(Query("weight_count", "counting", "how many weights there are", 1.0, find),),
@@ -69,7 +69,7 @@ def section(tmp_path):
 @pytest.fixture
 def bench(section, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paifuser_lab.session.session.LOOK_S", 0.05)
+    monkeypatch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
     made = lab.Workbench(lab.Workload(model, torch.randn(1, 3, 8, 8)), rounds=1, seconds=0.1)
     made.wait(PATIENCE)

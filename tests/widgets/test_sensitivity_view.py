@@ -316,7 +316,7 @@ def endless(begun):
 def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
     begun = threading.Event()
     engine(endless(begun))
-    bench.session.look_at("sensitivity", seconds=1e6)
+    bench.session.query("sensitivity", seconds=1e6)
     assert begun.wait(PATIENCE)
     assert (
         bench.state["status"] == "sensing"
@@ -334,7 +334,7 @@ def test_stop_ends_it_and_keeps_what_was_found(bench, engine):
 def test_a_newer_choice_goes_before_it_and_keeps_what_was_found(bench, engine):
     begun = threading.Event()
     engine(endless(begun))
-    bench.session.look_at("sensitivity", seconds=1e6)
+    bench.session.query("sensitivity", seconds=1e6)
     assert begun.wait(PATIENCE)
     ask(bench, do="choose", step={"fold": {}})
     state = bench.wait(PATIENCE)
@@ -358,7 +358,7 @@ def test_what_goes_wrong_is_told_in_place_and_what_was_known_stays(bench, engine
         and state.sensitivity is FOUND
     )
     with pytest.raises(lab.PaifuserError, match="0 seconds are none"):
-        bench.session.look_at("sensitivity", seconds=0)
+        bench.session.query("sensitivity", seconds=0)
 
 
 def test_the_seconds_that_it_takes_are_counted(bench, engine):
@@ -367,7 +367,7 @@ def test_the_seconds_that_it_takes_are_counted(bench, engine):
     end = bench.session.observe(
         lambda state: done.set() if state.status == "sensing" and state.done else None
     )
-    bench.session.look_at("sensitivity", seconds=5)
+    bench.session.query("sensitivity", seconds=5)
     assert bench.wait(PATIENCE).sensitivity is FOUND and done.is_set()
     end()
     assert (bench.session.state.done, bench.session.state.total) == (0, 0)

@@ -52,7 +52,7 @@ def modules():
 def shared(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("contract"))
-        patch.setattr("paifuser_lab.session.session.LOOK_S", 0.05)
+        patch.setattr("paifuser_lab.session.session.PROFILE_S", 0.05)
         model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3))
         work = lab.Workload(model.eval(), torch.randn(1, 3, 8, 8), name="small")
         made = lab.Workbench(work, rounds=1, seconds=0.1)
@@ -64,7 +64,7 @@ def shared(tmp_path_factory):
 @pytest.fixture
 def bench(shared):
     shared.recipe = Recipe([], workload="small")
-    shared.session.tell(None)
+    shared.session.set_error(None)
     shared.wait(PATIENCE)
     return shared
 

@@ -152,14 +152,14 @@ def allocated(state: State) -> int | None:
 
 
 def _find(bench: Bench, request: Request) -> None:
-    bench.session.look_at("allocation", **limits_of(request, bench.session.state))
+    bench.session.query("allocation", **limits_of(request, bench.session.state))
 
 
 def _choose(bench: Bench, request: Request) -> None:
     """Choose a point of the plan, and have it compared with what was predicted."""
     point = point_at(bench.session.state.allocation, request["point"])
     bench.recipe = with_point(bench.recipe, point)
-    bench.session.look_at("achieved", place=request["point"])
+    bench.session.query("achieved", place=request["point"])
 
 
 def _state(state: State, context: Context) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def kind_of(step: Step) -> str:
 
 
 def _find(bench: Bench, request: Request) -> None:
-    bench.session.look_at("attention", kind=checked_kind(request["kind"]))
+    bench.session.query("attention", kind=checked_kind(request["kind"]))
 
 
 def _choose(bench: Bench, request: Request) -> None:

@@ -188,7 +188,7 @@ SECTION = Section(
     sources=lambda state: (state.fusions, fused_by_recipe(state)),
     state=lambda state, context: {"fused": fused_now(state)},
     requests={
-        "fusion": lambda bench, request: bench.session.look_at("fusion"),
+        "fusion": lambda bench, request: bench.session.query("fusion"),
         "fuse": _fuse,
         "fuse_all": _fuse_all,
     },

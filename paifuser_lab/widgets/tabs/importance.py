@@ -284,7 +284,7 @@ SECTION = Section(
     is_always_shown=True,
     state=_state,
     requests={
-        "importance": lambda bench, request: bench.session.look_at("importance"),
+        "importance": lambda bench, request: bench.session.query("importance"),
         "prune": _prune,
     },
     queries=(IMPORTANCE,),

@@ -125,7 +125,7 @@ SECTION = Section(
     title="Sensitivity",
     is_wide=True,
     is_always_shown=True,
-    requests={"sensitivity": lambda bench, request: bench.session.look_at("sensitivity")},
+    requests={"sensitivity": lambda bench, request: bench.session.query("sensitivity")},
     queries=(SENSITIVITY,),
     layers=lambda record: (row.layer for row in record.rows),
 )

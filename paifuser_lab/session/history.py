@@ -1,0 +1,106 @@
+"""The recipes of a session in the order in which they were chosen, with undo and redo; and the
+records of them that are kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from ..recipe import Recipe
+
+MOST_RECORDS = 32  # comparisons, and as many profiles
+
+T = TypeVar("T")
+
+
+class History:
+    """The first recipe is the model as it is, and cannot be undone."""
+
+    def __init__(self, first: Recipe) -> None:
+        self._past, self._future = [first], list[Recipe]()
+
+    @property
+    def first(self) -> Recipe:
+        """The recipe of the model as it is."""
+        return self._past[0]
+
+    @property
+    def current(self) -> Recipe:
+        """The recipe that is chosen."""
+        return self._past[-1]
+
+    def __len__(self) -> int:
+        return len(self._past)
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether a recipe was chosen before the current one."""
+        return len(self._past) > 1
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether a recipe was undone."""
+        return bool(self._future)
+
+    def push(self, recipe: Recipe) -> bool:
+        """Choose a recipe, after which nothing can be redone; whether it is another one."""
+        if recipe == self.current:
+            return False
+        self._past.append(recipe)
+        self._future.clear()
+        return True
+
+    def undo(self) -> bool:
+        """Go back to the recipe before; whether there was one."""
+        if self.can_undo:
+            self._future.append(self._past.pop())
+            return True
+        return False
+
+    def redo(self) -> bool:
+        """Choose again what was undone last; whether there was something."""
+        if self.can_redo:
+            self._past.append(self._future.pop())
+            return True
+        return False
+
+    def withdraw(self, recipe: Recipe, *, can_redo: bool) -> bool:
+        """Take the recipe out where it is the current one; whether it was."""
+        if recipe != self.current or not self.can_undo:
+            return False
+        self._past.pop()
+        self._future += [recipe] if can_redo else []
+        return True
+
+
+class RecordCache(Generic[T]):
+    """Records by recipe; of too many, the one that was used least recently is dropped, never the
+    first recipe's.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._records: OrderedDict[str, T] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, recipe: object) -> bool:
+        return isinstance(recipe, Recipe) and recipe.digest in self._records
+
+    def get(self, recipe: Recipe) -> T | None:
+        """The record of a recipe, if it is kept."""
+        return self._records.get(recipe.digest)
+
+    def put(self, recipe: Recipe, record: T) -> None:
+        """Keep the record of a recipe."""
+        records, first = self._records, self._history.first.digest
+        records[recipe.digest] = record
+        records.move_to_end(recipe.digest)
+        while len(records) > MOST_RECORDS:
+            del records[next(digest for digest in records if digest != first)]
+
+    def drop(self, recipe: Recipe) -> None:
+        """Forget the record of a recipe."""
+        self._records.pop(recipe.digest, None)
