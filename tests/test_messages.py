@@ -127,8 +127,8 @@ def test_an_option_of_a_wrong_type_is_told_by_every_step(kind: str) -> None:
         for value in WRONG:
             try:
                 lab.Recipe.from_text(lab.Recipe([{kind: {option: value}}]).to_text())
-            except RecipeError as told:  # whatever else it raises fails the test
-                said.append(str(told))
+            except RecipeError as error:  # whatever else it raises fails the test
+                said.append(str(error))
     assert said and all(kind in sentence for sentence in said)
 
 

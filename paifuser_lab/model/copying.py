@@ -56,7 +56,7 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _memory(tensor: Tensor) -> tuple[str, int] | None:
-    """Where a tensor's values are; None where it has none, or none that can be told."""
+    """Where a tensor's values are; None where it has none, or an unknown place."""
     if tensor.layout is not torch.strided or tensor.is_meta:
         return None
     try:

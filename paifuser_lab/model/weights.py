@@ -41,8 +41,8 @@ def weights_hash(model: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def answer_hash(output: Any) -> str:
-    """The SHA-256 of the tensors in a model's answer: two models of equal weights that answer
-    differently are told apart.
+    """The SHA-256 of the tensors in a model's output, which differs for models of equal weights
+    whose outputs differ.
     """
     leaves = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
     return weights_hash({str(index): leaf for index, leaf in enumerate(leaves)})
@@ -55,8 +55,8 @@ def weights_bytes(model: nn.Module) -> int:
 
 
 def parameter_count(model: nn.Module, *, own: bool = False, counted: set[int] | None = None) -> int:
-    """How many weights a model has, or a layer of its own; those of whole numbers, which torch
-    holds for buffers, too.
+    """The number of a model's weights, or of a layer's own; integer weights count, which torch
+    keeps as buffers.
     """
     counted = set() if counted is None else counted
     total = 0

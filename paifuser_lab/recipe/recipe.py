@@ -75,7 +75,7 @@ class Recipe:
 
     @classmethod
     def from_text(cls, text: str) -> Recipe:
-        """Read a recipe from YAML text; what is wrong is told with its line."""
+        """Read a recipe from YAML text; an error names its line."""
         data, lines = parse(text)
         check_frame(data, lines, text)
         steps = []

@@ -29,8 +29,8 @@ def gradually(
     has it, such as {"distill": {"epochs": 2}}.
     """
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-        raise RecipeError(f"{rounds!r} rounds prune nothing; give a whole number of 1 or more.")
-    Recipe([{"prune": dict(prune)}])  # what is wrong with the whole is told of the whole
+        raise RecipeError(f"{rounds!r} rounds prune nothing; give an integer of 1 or more.")
+    Recipe([{"prune": dict(prune)}])  # an error in the options names them, not a round
     after = [] if between is None else [between if isinstance(between, str) else dict(between)]
     steps: list[Any] = []
     for number in range(1, rounds + 1):

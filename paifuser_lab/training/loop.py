@@ -39,8 +39,8 @@ def train(
 
     Whatever ends it early leaves the last sound moment in the model and in `kept`, from where the
     same call goes on. All that training changes has to be a parameter or a buffer. `before_step` is
-    told the share of the steps that is done, in training mode, and may change modes. Random state,
-    modes and gradients are afterwards as they were.
+    called with the share of the steps that is done, in training mode, and may change modes. Random
+    state, modes and gradients are afterwards as they were.
     """
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     parts = [model] if extra is None else [model, extra]

@@ -32,7 +32,7 @@ SAVE_EVERY_S = 20.0
 
 @dataclass(frozen=True)
 class Hooks:
-    """Who is asked, and who is told, on the way."""
+    """Functions that a training calls on the way."""
 
     should_stop: Callable[[], bool] = lambda: False
     on_epoch: OnEpoch = lambda epoch, epochs, loss: None

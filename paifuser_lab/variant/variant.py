@@ -47,8 +47,8 @@ class Variant:
     def fusions(self) -> FusionMap | None:
         """Which places run as one, where a step `fuse` looked for them."""
         found = [
-            told["map"]
-            for step, told in zip(self.recipe, self.remembered, strict=True)
+            remembered["map"]
+            for step, remembered in zip(self.recipe, self.remembered, strict=True)
             if step.kind == "fuse"
         ]
         return FusionMap.model_validate(found[-1]) if found else None
@@ -67,8 +67,8 @@ class Variant:
 
     @property
     def workload(self) -> Workload:
-        """The variant as a workload, for every tool that looks at one; what an engine runs cannot
-        be seen into.
+        """The variant as a workload, for every tool that takes one; what an engine runs has no
+        layers.
         """
         derived = copy.copy(self.work)
         derived.variants, derived.origin = OrderedDict(), None

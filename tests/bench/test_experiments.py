@@ -159,5 +159,5 @@ def test_the_commands_take_a_switch_for_what_is_measured_alone(
 
 
 def test_every_experiment_is_named_by_the_command():
-    told = CliRunner().invoke(command, ["experiment", "--help"], env={"COLUMNS": "200"}).output
-    assert all(name in told for name in EXPERIMENTS)
+    output = CliRunner().invoke(command, ["experiment", "--help"], env={"COLUMNS": "200"}).output
+    assert all(name in output for name in EXPERIMENTS)

@@ -40,8 +40,8 @@ def folded(model: nn.Module, *inputs: Tensor) -> lab.Variant:
         assert output_error(reference, work.output())[0] == 0
     assert weights_hash(model) == before and [one.training for one in model.modules()] == flags
     left = {name for name, one in variant.module.named_modules() if isinstance(one, BATCH_NORMS)}
-    told = {note.split("'")[1] for note in variant.notes if " stays: " in note}
-    assert left == told, "each batch-norm that is left is named with its reason"
+    noted = {note.split("'")[1] for note in variant.notes if " stays: " in note}
+    assert left == noted, "each batch-norm that is left is named with its reason"
     return variant
 
 

@@ -30,7 +30,7 @@ def small_notebook(folder, *cells):
 
 @pytest.fixture
 def pretend_papermill(monkeypatch):
-    """Papermill's place taken by a function that writes what it is told to."""
+    """Papermill's place taken by a function that writes what it is given."""
 
     def install(action):
         monkeypatch.setattr(

@@ -189,13 +189,13 @@ def test_a_large_part_is_shown_as_what_it_is_made_of():
 
 def test_a_dot_says_its_name_its_time_and_both_of_its_rates():
     drawing = figure(profile_of(leaf("layer1.0.conv1", 2.0)).roofline)
-    (told,) = drawing.hover.values()
-    assert told.splitlines()[0] == "layer1.0.conv1 (Conv2d)"
+    (tooltip,) = drawing.hover.values()
+    assert tooltip.splitlines()[0] == "layer1.0.conv1 (Conv2d)"
     assert (
-        "2 ms" in told
-        and "50 GFLOP/s" in told
-        and "100 FLOP/byte" in told
-        and "bound by compute" in told
+        "2 ms" in tooltip
+        and "50 GFLOP/s" in tooltip
+        and "100 FLOP/byte" in tooltip
+        and "bound by compute" in tooltip
     )
 
 
@@ -243,7 +243,7 @@ def test_side_by_side_shows_changes_with_their_sign_and_the_promise():
     assert {"−4.000", "+1.000", "–"} <= set(found)
     assert "predicted −2.500 ms (measured), achieved −3.000 ms" in found
     assert "same" not in found and "1 more, together" in found
-    assert any("folded away" in told for told in figure(PAIR).hover.values())
+    assert any("folded away" in tooltip for tooltip in figure(PAIR).hover.values())
 
 
 def test_ids_of_two_drawings_on_a_page_never_meet_and_point_into_their_own():

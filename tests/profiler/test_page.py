@@ -145,8 +145,10 @@ def test_text_from_a_model_is_never_markup():
         failure=NASTY,
     )
     reason = Reason(topic=NASTY, sentence=NASTY, step={NASTY: {NASTY: NASTY}})
-    told = Explanation(workload=NASTY, layer=NASTY, kind=NASTY, ms=1, share=1, reasons=(reason,))
-    for text in (html_report(named, [told], title=NASTY), named._repr_html_()):
+    explanation = Explanation(
+        workload=NASTY, layer=NASTY, kind=NASTY, ms=1, share=1, reasons=(reason,)
+    )
+    for text in (html_report(named, [explanation], title=NASTY), named._repr_html_()):
         reader = Reader(text)
         assert "img" not in {tag for tag, _ in reader.tags}
         assert not [

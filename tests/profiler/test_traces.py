@@ -665,11 +665,11 @@ def test_a_large_trace_is_read_in_a_fraction_of_its_size(tmp_path):
 
 
 def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
-    told = []
+    calls = []
 
     class Shown:
         def __init__(self, what, total):
-            told.extend([what, total])
+            calls.extend([what, total])
 
         def __enter__(self):
             return self
@@ -678,18 +678,18 @@ def test_progress_is_told_in_bytes_of_the_file(tmp_path, monkeypatch):
             return None
 
         def advance(self, count=1, doing=""):
-            told.append(count)
+            calls.append(count)
 
     monkeypatch.setattr(reading, "progress", Shown)
     monkeypatch.setattr(reading, "CHUNK_BYTES", 1000)
     for content in (WHOLE, gzip.compress(WHOLE)):
-        told.clear()
+        calls.clear()
         (tmp_path / "a.json").write_bytes(content)
         read_trace(tmp_path / "a.json")
         assert (
-            told[:2] == ["Reading a.json", len(content)]
-            and sum(told[2:]) == len(content)
-            and len(told) > 3
+            calls[:2] == ["Reading a.json", len(content)]
+            and sum(calls[2:]) == len(content)
+            and len(calls) > 3
         )
 
 

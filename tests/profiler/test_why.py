@@ -29,7 +29,7 @@ BACKEND = {"backend": {"name": "onnxruntime"}}
 
 def row(layer: str, kind: str = "Conv2d", ms: float = 1.0, **facts: Any) -> LayerProfile:
     """A layer that takes some ms; what it is bound by is computing, at half of its roof, unless
-    told otherwise.
+    facts say otherwise.
     """
     usual = {
         "calls": 1,
@@ -85,13 +85,13 @@ def profile(*rows: LayerProfile, **facts: Any) -> Profile:
     return Profile(**(usual | facts))
 
 
-def told(found: Explanation) -> str:
+def text(found: Explanation) -> str:
     return "\n".join(str(reason) for reason in found.reasons)
 
 
 def only(found: Explanation, topic: str) -> Reason:
     ones = [reason for reason in found.reasons if reason.topic == topic]
-    assert len(ones) == 1, f"{topic!r} is told {len(ones)} times: {told(found)}"
+    assert len(ones) == 1, f"{topic!r} stands {len(ones)} times: {text(found)}"
     return ones[0]
 
 
@@ -103,9 +103,9 @@ def test_a_layer_bound_by_computing_says_how_far_it_is_from_the_roof() -> None:
     found = explain(profile(row("conv")), "conv")
     assert topics(found) == [
         "roof"
-    ] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in told(found)
+    ] and "Bound by computing: 50 GFLOP/s, 50% of what 1 thread can do here" in text(found)
     assert (found.ms, found.share, found.steps) == (1.0, 0.1, ())
-    assert "the device" in told(explain(profile(row("conv"), device="cuda:0"), "conv"))
+    assert "the device" in text(explain(profile(row("conv"), device="cuda:0"), "conv"))
 
 
 def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
@@ -117,18 +117,18 @@ def test_what_rests_on_ceilings_of_a_busy_machine_says_so() -> None:
     )
     seen = profile(row("conv"), ceiling=busy)
     note = "measured on a busy machine, may be too low"
-    assert f"what 1 thread can do here ({note})" in told(explain(seen, "conv"))
+    assert f"what 1 thread can do here ({note})" in text(explain(seen, "conv"))
     assert note in seen.accuracy and note in str(seen) and note in seen._repr_html_()
-    assert note not in told(explain(profile(row("conv")), "conv")) + profile(row("conv")).accuracy
+    assert note not in text(explain(profile(row("conv")), "conv")) + profile(row("conv")).accuracy
 
 
 def test_a_layer_bound_by_memory_says_how_far_and_where_its_data_are() -> None:
     near = row("norm", "LayerNorm", verdict="memory", macs=0, flops=1000)
-    assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in told(
+    assert "Bound by memory: it moves 200 kB at 0.2 GB/s, 50% of what" in text(
         explain(profile(near), "norm")
     )
     cached = near.model_copy(update={"roof_ms": 2.0})
-    assert "200% of what 1 thread can do here; more than memory delivers" in told(
+    assert "200% of what 1 thread can do here; more than memory delivers" in text(
         explain(profile(cached), "norm")
     )
 
@@ -379,7 +379,7 @@ def test_a_step_that_costs_more_than_it_saves_is_told_and_not_advised() -> None:
     found = explain(profile(*rows))
     assert found.advising("layout").saves_ms == pytest.approx(
         -3.5
-    ) and "costs about 3.5 ms" in told(found)
+    ) and "costs about 3.5 ms" in text(found)
     assert LAYOUT not in found.steps
 
 

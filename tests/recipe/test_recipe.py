@@ -48,13 +48,13 @@ def recipes(draw: Any) -> Recipe:
     chosen = draw(st.lists(CHANGES, max_size=4)) + (
         [{"backend": draw(ENGINES)}] if draw(st.booleans()) else []
     )
-    told = [
+    message = [
         {kind: options | ({"why": why} if (why := draw(SENTENCES)) else {})}
         for one in chosen
         for kind, options in one.items()
     ]
     return Recipe(
-        told,
+        message,
         workload=draw(
             st.none() | st.text(min_size=1, max_size=20) | st.sampled_from(["1e5", "yes", "012"])
         ),
@@ -162,8 +162,8 @@ def test_diff_says_what_to_take_out_and_what_to_put_in(
 
 
 def test_the_digest_is_of_what_is_done_and_not_of_what_is_said() -> None:
-    plain, told = Recipe(["fold"]), Recipe([{"fold": {"why": "exact"}}], workload="x")
-    assert plain.digest == told.digest != Recipe(["layout"]).digest
+    plain, message = Recipe(["fold"]), Recipe([{"fold": {"why": "exact"}}], workload="x")
+    assert plain.digest == message.digest != Recipe(["layout"]).digest
     assert Recipe(["fold", "layout"]).digest != Recipe(["layout", "fold"]).digest
     spelled = Recipe([{"backend": {"name": "eager", "freeze": False}}])
     assert spelled.digest == Recipe(["backend"]).digest, (
@@ -297,9 +297,11 @@ def test_what_is_wrong_is_told_with_its_line(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RecipeError, match=message) as caught:
         Recipe.from_text(text)
-    told = str(caught.value)
+    message = str(caught.value)
     quoted = text.splitlines()[line - 1].split()[0][:100]
-    assert told.startswith(f"Line {line}: `{quoted}") and "\n" not in told and len(told) < 700
+    assert (
+        message.startswith(f"Line {line}: `{quoted}") and "\n" not in message and len(message) < 700
+    )
     assert list(tmp_path.iterdir()) == [], "nothing was run"
 
 

@@ -231,8 +231,13 @@ def test_awkward_models_work_and_stay_as_they_are():
     model = Awkward().train()
     model.head.weight.grad = torch.ones(3, 6)
     data = [({"x": torch.randn(5, 4), "scale": 2.0}, torch.randint(0, 3, (5,))) for _ in range(2)]
-    work = lab.Workload(model, data[0][0], name="awkward", train=data,
-                        loss=lambda answer, target: F.cross_entropy(answer["logits"], target))  # fmt: skip
+    work = lab.Workload(
+        model,
+        data[0][0],
+        name="awkward",
+        train=data,
+        loss=lambda answer, target: F.cross_entropy(answer["logits"], target),
+    )
     before, dice = state_of(model), torch.get_rng_state()
     seen = lab.sensitivity(work, formats=("int8", "int2-weights"), methods=tuple(SCORED))
     assert state_of(model) == before and torch.equal(torch.get_rng_state(), dice)

@@ -117,11 +117,11 @@ def test_a_training_goes_on_where_the_disk_is_full(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_file_that_may_grow_no_further_is_a_sentence_in_a_real_process(tmp_path: Path) -> None:
-    told = run(NO_ROOM, tmp_path / "saved")
-    assert told.stdout.strip() == (
+    ended = run(NO_ROOM, tmp_path / "saved")
+    assert ended.stdout.strip() == (
         f"Cannot write into {tmp_path / 'saved'}: File too large; free some space there or choose "
         "another folder."
-    ), told.stderr
+    ), ended.stderr
     assert not list(tmp_path.iterdir())
 
 

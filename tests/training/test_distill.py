@@ -173,9 +173,10 @@ def test_half_of_the_digits_model_is_brought_back_from_chance():
     )
     pruned, variant = lab.apply(work, recipe[:1]), lab.apply(work, recipe)
     assert work.evaluate(pruned.module) < 0.5 and work.evaluate(variant.module) > 0.9
-    told = next(note for note in variant.notes if note.startswith("accuracy"))
+    message = next(note for note in variant.notes if note.startswith("accuracy"))
     assert (
-        told == f"accuracy {work.evaluate(pruned.module):.4f} → {work.evaluate(variant.module):.4f}"
+        message
+        == f"accuracy {work.evaluate(pruned.module):.4f} → {work.evaluate(variant.module):.4f}"
     )
 
 
@@ -529,7 +530,7 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
 
 
 @pytest.mark.parametrize(
-    ("before", "options", "told"),
+    ("before", "options", "message"),
     [
         (
             [{"precision": {"default": "int8-weights"}}],
@@ -550,7 +551,7 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
         (
             [],
             {"blend": True},
-            "whole numbers or single examples, which cannot be blended; leave `blend` out",
+            "integers or single examples, which cannot be blended; leave `blend` out",
         ),
         (
             [],
@@ -560,9 +561,9 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
         ),
     ],
 )
-def test_what_cannot_be_distilled_is_said(before, options, told):
+def test_what_cannot_be_distilled_is_said(before, options, message):
     work = work_of(train=[(x[:1], y[:1]) for x, y in data()]) if "blend" in options else work_of()
-    with pytest.raises((StepError, RecipeError), match=told):
+    with pytest.raises((StepError, RecipeError), match=message):
         distilled(work, *before, **options)
 
 

@@ -48,13 +48,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_model_learns():
-    model, told = trained(options={"epochs": 30})
-    assert told.last_loss < 0.8 * told.first_loss
+    model, result = trained(options={"epochs": 30})
+    assert result.last_loss < 0.8 * result.first_loss
     assert (
-        len(told.losses) == 30 * COUNT
-        and told.began_at == 0
-        and not told.is_kept
-        and not told.notes
+        len(result.losses) == 30 * COUNT
+        and result.began_at == 0
+        and not result.is_kept
+        and not result.notes
     )
     assert float(model.seen) == 30 * COUNT
 
@@ -111,7 +111,7 @@ def test_random_state_modes_and_gradients_are_as_before():
     ],
 )
 def test_what_was_stopped_goes_on_to_the_bit(source, steps):
-    whole, told = trained(SOURCES[source]())
+    whole, result = trained(SOURCES[source]())
     kept = Kept("stopped", source, str(steps))
     with pytest.raises(
         StoppedError, match=r"^stopped after .*; apply it again to go on from there\.$"
@@ -119,7 +119,7 @@ def test_what_was_stopped_goes_on_to_the_bit(source, steps):
         trained(SOURCES[source](), kept=kept, should_stop=stopping_after(steps))
     torch.manual_seed(99)
     model, again = trained(SOURCES[source](), kept=kept)
-    assert again.began_at == steps and again.losses == told.losses
+    assert again.began_at == steps and again.losses == result.losses
     assert everything(model) == everything(whole)
 
 
@@ -139,8 +139,8 @@ def test_it_goes_on_to_the_bit_whatever_the_options(options):
     kept = Kept("options", str(options))
     with pytest.raises(StoppedError):
         trained(kept=kept, options=options, should_stop=stopping_after(8))
-    model, told = trained(kept=kept, options=options)
-    assert told.began_at == 8 and everything(model) == everything(whole)
+    model, result = trained(kept=kept, options=options)
+    assert result.began_at == 8 and everything(model) == everything(whole)
 
 
 KILLED = """
@@ -172,17 +172,19 @@ def test_a_run_that_was_killed_goes_on_to_the_bit():
     process.kill()
     assert process.wait() == -signal.SIGKILL
     process.stdout.close()
-    model, told = trained(kept=Kept("killed"))
-    assert told.began_at == COUNT * 3 // 2 + 1 and everything(model) == everything(whole)
+    model, result = trained(kept=Kept("killed"))
+    assert result.began_at == COUNT * 3 // 2 + 1 and everything(model) == everything(whole)
 
 
 def test_what_was_trained_to_its_end_is_not_trained_again():
     kept = Kept("finished")
-    first, told = trained(kept=kept)
+    first, result = trained(kept=kept)
     again, known = trained(
         kept=Kept("finished"), objective=lambda *given: pytest.fail("it is trained again")
     )
-    assert everything(again) == everything(first) and known.is_kept and known.losses == told.losses
+    assert (
+        everything(again) == everything(first) and known.is_kept and known.losses == result.losses
+    )
     names = {name.partition("/")[0] for name in Kept("finished").load().tensors}
     assert names == {"model"}, "a training that is over needs no optimizer"
 
@@ -193,9 +195,9 @@ def test_a_damaged_file_is_ignored_with_a_sentence():
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
-    model, told = trained(kept=Kept("damaged"))
-    assert told.began_at == 0 and everything(model) == everything(first)
-    assert told.notes == (
+    model, result = trained(kept=Kept("damaged"))
+    assert result.began_at == 0 and everything(model) == everything(first)
+    assert result.notes == (
         "what an earlier run kept is damaged and was ignored (it does not have the hash that was "
         "stored with it)",
     )
@@ -234,12 +236,12 @@ def test_what_is_kept_is_its_owners_and_bounded(monkeypatch, tmp_path):
 def test_a_cache_that_cannot_be_written_stops_nothing(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PAIFUSER_CACHE", str(tmp_path / "file"))
-    model, told = trained(kept=Kept("nowhere"))
+    model, result = trained(kept=Kept("nowhere"))
     assert everything(model) == everything(trained()[0])
     assert (
-        len(told.notes) == 1
-        and "could not be kept" in told.notes[0]
-        and "PAIFUSER_CACHE" in told.notes[0]
+        len(result.notes) == 1
+        and "could not be kept" in result.notes[0]
+        and "PAIFUSER_CACHE" in result.notes[0]
     )
 
 
@@ -251,12 +253,12 @@ def test_a_loss_that_is_no_number_stops_it_and_leaves_the_last_good_epoch(bad):
 
     moments = []
     model = dicey()
-    told = (
+    result = (
         f"the loss became {bad} in epoch 3, step 4 of {COUNT}, and what was learned until after 2 "
         "epochs is kept"
     )
     kept = Kept("broken", str(bad))
-    with pytest.raises(StepError, match=told):
+    with pytest.raises(StepError, match=result):
         trained(
             model=model,
             objective=objective,
@@ -324,12 +326,12 @@ def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept(
     ):
         trained(source, kept=Kept("data"))
     examples.is_broken = False
-    model, told = trained(source, kept=Kept("data"))
-    assert told.began_at == 3 and everything(model) == everything(trained(source)[0])
+    model, result = trained(source, kept=Kept("data"))
+    assert result.began_at == 3 and everything(model) == everything(trained(source)[0])
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "result"),
     [
         ([], "hold no batch"),
         (5, "are a int; give a list"),
@@ -339,13 +341,13 @@ def test_data_that_break_are_told_with_their_batch_and_what_was_learned_is_kept(
         ([(torch.zeros(5, 9), torch.arange(5) % 3)], "epoch 1, step 1 of 1 fails .RuntimeError"),
     ],
 )
-def test_data_that_are_none_are_refused(source, told):
-    with pytest.raises(StepError, match=told):
+def test_data_that_are_none_are_refused(source, result):
+    with pytest.raises(StepError, match=result):
         trained(source)
 
 
 @pytest.mark.parametrize(
-    ("objective", "told"),
+    ("objective", "result"),
     [
         (
             lambda model, inputs, target: inputs(model).sum(0),
@@ -358,8 +360,8 @@ def test_data_that_are_none_are_refused(source, told):
         ),
     ],
 )
-def test_a_loss_that_cannot_be_followed_is_refused(objective, told):
-    with pytest.raises(StepError, match=told):
+def test_a_loss_that_cannot_be_followed_is_refused(objective, result):
+    with pytest.raises(StepError, match=result):
         trained(objective=objective)
 
 
@@ -405,9 +407,9 @@ def test_what_is_drawn_is_another_at_each_step_and_the_same_for_a_seed():
 
 def test_it_tells_how_far_it_is():
     epochs, shares = [], []
-    _, told = trained(on_epoch=lambda *one: epochs.append(one), before_step=shares.append)
+    _, result = trained(on_epoch=lambda *one: epochs.append(one), before_step=shares.append)
     assert [one[:2] for one in epochs] == [(1, 3), (2, 3), (3, 3)]
-    assert epochs[0][2] == pytest.approx(sum(told.losses[:COUNT]) / COUNT)
+    assert epochs[0][2] == pytest.approx(sum(result.losses[:COUNT]) / COUNT)
     assert shares == pytest.approx([index / (3 * COUNT) for index in range(3 * COUNT)])
 
 
@@ -502,8 +504,8 @@ def test_gradients_past_fp16_are_skipped_and_counted():
     def objective(model, inputs, target):
         return surprise(model, inputs, target) * (1e5 if float(model.seen) < 3 else 1)
 
-    _, told = trained(objective=objective, options={"precision": "fp16"})
-    assert told.skipped > 0 and told.last_loss < 10
+    _, result = trained(objective=objective, options={"precision": "fp16"})
+    assert result.skipped > 0 and result.last_loss < 10
 
 
 @given(

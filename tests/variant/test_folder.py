@@ -486,9 +486,9 @@ DAMAGES: dict[str, tuple[Any, str]] = {
 def test_a_damaged_folder_is_told_in_a_sentence(damage: str, saved: Path) -> None:
     spoil, message = DAMAGES[damage]
     spoil(saved)
-    with pytest.raises((FileError, RecipeError), match=message) as told:
+    with pytest.raises((FileError, RecipeError), match=message) as caught:
         lab.load(saved)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_not_there_is_told(
@@ -707,5 +707,5 @@ def test_a_sketch_tells_how_far_answers_are_apart() -> None:
             true = float(
                 (work.output() - other(work.inputs.tensors[0])).norm() / work.output().norm()
             )
-        told = sketch.difference(one, sketch.sketch_of(work, other))
-        assert told == pytest.approx(true, rel=0.6)
+        caught = sketch.difference(one, sketch.sketch_of(work, other))
+        assert caught == pytest.approx(true, rel=0.6)

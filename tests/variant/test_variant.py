@@ -32,7 +32,7 @@ STEPS = [
 
 
 class Trick(Step):
-    """A step for tests: it does what it is told."""
+    """A step for tests: it calls a given function."""
 
     kind: ClassVar[str] = "trick"
     tolerance: ClassVar[float | None] = 1e-4
@@ -168,11 +168,11 @@ def test_undoing_everything_is_the_original_to_the_bit() -> None:
 def test_the_same_steps_for_other_reasons_are_the_same_model_with_the_new_reasons() -> None:
     work = small()
     plain = lab.apply(work, Recipe(["fold"]))
-    told = lab.apply(work, Recipe([{"fold": {"why": "exact"}}], workload="small"))
+    explained = lab.apply(work, Recipe([{"fold": {"why": "exact"}}], workload="small"))
     assert (
-        told.module is plain.module
-        and told.recipe.explain().endswith("exact")
-        and told.recipe.workload == "small"
+        explained.module is plain.module
+        and explained.recipe.explain().endswith("exact")
+        and explained.recipe.workload == "small"
     )
 
 

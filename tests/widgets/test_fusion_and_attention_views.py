@@ -91,7 +91,7 @@ def test_a_fusion_map_travels_place_by_place_with_its_numbers_as_buffers():
     assert json.dumps(plain, allow_nan=False), "what is not a buffer is plain JSON"
 
 
-def test_an_attention_cost_travels_with_each_layer_s_errors_and_no_number_where_it_cannot_take_part():
+def test_an_attention_cost_travels_with_each_layer_s_errors_and_nan_where_it_cannot_take_part():
     data = packed(COST)
     errors = numpy.frombuffer(data["layer_errors"], "<f8").reshape(3, 3)
     assert (
@@ -181,7 +181,7 @@ def test_the_picture_of_fusions_says_why_places_stay_apart_and_what_is_slower():
     ), "two bars, or none"
 
 
-def test_the_picture_of_attention_has_a_cell_for_each_layer_and_share_and_the_reason_of_the_others():
+def test_the_figure_of_attention_has_a_cell_for_each_layer_and_share_and_reasons_of_the_others():
     error, speed, heat = lab.figure(COST).axes
     assert [text.get_text() for text in heat.texts] == [
         "0",

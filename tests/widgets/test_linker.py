@@ -30,7 +30,8 @@ def write(tmp_path):
 
 def test_what_is_imported_stands_once_and_before_whoever_needs_it(write):
     entry = write(
-        index='import { b } from "./b.js";\nimport {\n  a,\n} from "./a.js";\nexport default { b, a };\n',
+        index='import { b } from "./b.js";\nimport {\n  a,\n} from "./a.js";\n'
+        "export default { b, a };\n",
         b='import { a } from "./a.js";\nexport function b() { return a; }\n',
         a='/** @param {import("./b.js").B} x */\nexport const a = 1;\n',
     )

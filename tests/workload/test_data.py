@@ -161,7 +161,8 @@ def failing(answer: Tensor, target: Tensor) -> Tensor:
     [
         (
             failing,
-            r"the loss of small fails on batch \d: odd target; it is called as loss\(answer, target\)",
+            r"the loss of small fails on batch \d: odd target; "
+            r"it is called as loss\(answer, target\)",
         ),
         (
             nn.CrossEntropyLoss(reduction="none"),

@@ -247,7 +247,7 @@ test("the layer table counts what a layer has now, and what is chosen", () => {
   assert.equal(column.key?.(layers, 2), "null");
 });
 
-test("what is dragged or not yet cut is told as chosen; once it is cut, what runs is the truth", () => {
+test("what is dragged or not yet cut is shown as chosen; once it is cut, what runs is the truth", () => {
   const kept = [2, 1, 3, 5];
   const counts = (/** @type {Record<string, any>} */ traits) =>
     Object.fromEntries(chosenCounts(modelOf(traits), table, kept));

@@ -25,7 +25,7 @@ class Blend:
     order: Tensor
 
     def __call__(self, inputs: Inputs) -> Inputs:
-        """Numbers are blended; whole numbers, which count or name, stay."""
+        """Floating-point values are blended; integers, which count or name, stay."""
         return inputs.map(
             lambda tensor: (
                 torch.lerp(tensor[self.order], tensor, self.share)

@@ -1,5 +1,5 @@
-"""An answer in a few numbers, from which its distance to another can be told (a random projection,
-Johnson and Lindenstrauss 1984).
+"""A model's output as a few numbers that keep distances: a random projection (Johnson and
+Lindenstrauss 1984).
 """
 
 from __future__ import annotations
