@@ -1,4 +1,4 @@
-"""Number formats: what each keeps of a tensor, and how values are rounded to it. Pure arithmetic,
+"""Formats: what each keeps of a tensor, and how values are rounded to it. Pure arithmetic,
 used to predict and to run alike.
 """
 

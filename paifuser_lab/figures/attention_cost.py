@@ -70,7 +70,7 @@ def _draw_speeds(drawing: Drawing, axes: Axes, found: AttentionCost, theme: Them
         axes.text(
             0.5,
             0.5,
-            "nobody timed it",
+            "it was not timed",
             ha="center",
             color=theme.soft,
             fontsize=9,

@@ -114,7 +114,7 @@ def watching(model: nn.Module, enter: Enter, leave: Leave) -> Iterator[None]:
     whatever happens.
 
     No hook is set: hooks would switch off the fast path of nn.TransformerEncoder, and a layer's own
-    hooks, a conversion of number format perhaps, belong to its time.
+    hooks, a conversion of format perhaps, belong to its time.
     """
     names = {id(module): name for name, module in model.named_modules()}
     here = get_ident()

@@ -1,4 +1,4 @@
-"""Judge each layer of a model in each number format: what it would cost, by one or several ways of
+"""Judge each layer of a model in each format: what it would cost, by one or several ways of
 judging.
 """
 

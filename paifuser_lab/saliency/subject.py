@@ -23,7 +23,7 @@ RANGE_BATCHES = 16  # that say between what values an int8 layer's inputs lie
 
 
 class Key(NamedTuple):
-    """A layer in a number format; no format stands for the layer itself."""
+    """A layer in a format; no format stands for the layer itself."""
 
     layer: str
     format: str
@@ -141,7 +141,7 @@ class Subject:
 
     @contextmanager
     def rounded(self, key: Key) -> Iterator[None]:
-        """One layer in a number format: its weights rounded and, where the format does so, what it
+        """One layer in a format: its weights rounded and, where the format does so, what it
         is given.
         """
         layer = self.layers[key.layer]

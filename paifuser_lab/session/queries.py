@@ -159,7 +159,7 @@ IMPORTANCE = Query(
 )
 COUPLING = Query("coupling", "coupling", "which channels go together", 5.0, _coupling)
 ALLOCATION = Query(
-    "allocation", "planning", "a number format for each layer, in seconds", 60.0, _allocation
+    "allocation", "planning", "a format for each layer, in seconds", 60.0, _allocation
 )
 ACHIEVED = Query(
     "achieved", "proving", "what the chosen formats really do, in seconds", 4.0, _achieved

@@ -123,9 +123,7 @@ def _check(step: Step, before: Variant, draft: Draft, reference: Any) -> float:
     """
     output = _answer(draft.work, draft.model)
     if found := not_finite(reference, output):
-        raise StepError(
-            f"its answer holds {found}; choose a wider number format or leave the step out."
-        )
+        raise StepError(f"its answer holds {found}; choose a wider format or leave the step out.")
     try:
         if step.allowed_error is not None:
             _check_exact(step.allowed_error, before, draft, output)

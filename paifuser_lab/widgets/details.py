@@ -116,7 +116,7 @@ def _facts(row: LayerProfile) -> list[dict[str, str]]:
     facts = {
         "kind": f"{row.kind}({row.detail})" if row.detail else row.kind,
         "output": ", ".join("×".join(map(str, shape)) for shape in row.output_shapes),
-        "number format": row.dtype,
+        "format": row.dtype,
         "called": f"{row.calls} ×" if row.calls > 1 else "",
         "FLOPs": readable_count(row.total_flops) if row.total_flops else "",
         "weights": readable_count(row.total_parameters) if row.total_parameters else "",

@@ -1,4 +1,4 @@
-"""Number formats: of the whole model, by pattern, at every door."""
+"""Formats: of the whole model, by pattern, at every door."""
 
 from __future__ import annotations
 

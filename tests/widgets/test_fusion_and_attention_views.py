@@ -197,7 +197,7 @@ def test_the_figure_of_attention_has_a_cell_for_each_layer_and_share_and_reasons
     ), "the most kept to the right"
     assert speed.lines[0].get_ydata().tolist() == pytest.approx([10 / 12, 10 / 9, 10 / 8])
     untimed = lab.figure(COST.model_copy(update={"latency_ms": ()}))
-    assert "nobody timed it" in [text.get_text() for text in untimed.axes[1].texts]
+    assert "it was not timed" in [text.get_text() for text in untimed.axes[1].texts]
 
 
 def test_records_without_a_layer_are_drawn_too():

@@ -72,7 +72,7 @@ test("a packed allocation is unpacked; what is not there yet has no points", () 
   assert.equal(allInt8.achieved?.latencyMs, 3);
 });
 
-test("a point tells what was predicted and what was achieved, and says nothing of what nobody knows", () => {
+test("a point tells what was predicted and what was achieved, and nothing of what is unknown", () => {
   assert.deepEqual(pointFigures(table, planned), [
     ["3 ms", "predicted"],
     ["4 ms", "achieved (baseline then 5)"],
@@ -90,7 +90,7 @@ test("a point tells what was predicted and what was achieved, and says nothing o
   assert.deepEqual(
     pointFigures(table, allInt8).filter(([, name]) => name.includes("achieved")).length,
     2,
-    "a loss that nobody measured is not shown",
+    "a loss that was not measured is not shown",
   );
 });
 
@@ -117,7 +117,7 @@ test("what was predicted stands beside what was achieved, with the error of the 
   assert.equal(
     pointRows(table, allInt8)[2].achieved,
     "",
-    "a loss that nobody measured is not shown",
+    "a loss that was not measured is not shown",
   );
   assert.deepEqual([1, 1.0004, 0.9, 1.5, NaN, Infinity].map(errorText), [
     "0%",

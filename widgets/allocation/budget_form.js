@@ -1,4 +1,4 @@
-/** What a plan of number formats may cost, and the button that has Python plan it. */
+/** What a plan of formats may cost, and the button that has Python plan it. */
 
 import { fresh, h, set } from "../shared/dom.js";
 

@@ -1,5 +1,5 @@
 /**
- * A number format for each layer: the frontier of what can be had, what its points really did, and
+ * A format for each layer: the frontier of what can be had, what its points really did, and
  * which of them is the recipe.
  */
 
@@ -80,7 +80,7 @@ class AllocationView {
     root.append(
       h(
         "section",
-        { class: "pf-view pf-allocation", "aria-label": "allocation of number formats" },
+        { class: "pf-view pf-allocation", "aria-label": "allocation of formats" },
         head,
         this.budget.element,
         this.empty,
@@ -111,7 +111,7 @@ class AllocationView {
     this.pointed = NONE;
     this.described = "";
     const { isKnown, title, reason, notes } = this.table;
-    fresh(this.title, title || "A number format for each layer");
+    fresh(this.title, title || "A format for each layer");
     fresh(this.reason, isKnown && reason);
     fresh(this.legend, isKnown && allocationLegend(this.table));
     fresh(this.notes, ...notes.map((note) => h("p", { class: "pf-note" }, note)));
@@ -157,7 +157,7 @@ class AllocationView {
       this.empty,
       isBeingFound
         ? "It is being found, in the background."
-        : "Nobody has planned yet which number format each layer could have.",
+        : "No format has been planned for the layers yet.",
     );
     this.empty.hidden = this.table.isKnown;
     this.mark();
@@ -180,7 +180,7 @@ class AllocationView {
     this.marks = predicted.map((dot) =>
       allocationMark(dot, `${this.id}-${dot.index}`, this.words(table.points[dot.index])),
     );
-    const label = `${this.marks.length} choices of number formats, the frontier first; arrow keys go through them, Enter chooses`;
+    const label = `${this.marks.length} choices of formats, the frontier first; arrow keys go through them, Enter chooses`;
     set(this.drawing, {
       width,
       height: frame.height,

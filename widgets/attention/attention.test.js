@@ -41,7 +41,7 @@ const modelOf = (traits) => ({
   get: (/** @type {string} */ name) => ({ requests: [], served: 0, ...traits })[name],
 });
 
-test("packed costs are unpacked; what nobody looked at has no stops", () => {
+test("packed costs are unpacked; a cost that was not measured has no stops", () => {
   assert.deepEqual(
     [table.isKnown, unpackedAttention({}).isKnown, unpackedAttention(undefined).stops],
     [true, false, []],
@@ -116,7 +116,7 @@ test("the stops stand equally far apart, the most kept to the right, and less er
   assert.equal(
     attentionFrame(400, untimed.stops).panels.length,
     1,
-    "no speed where nobody timed it",
+    "no speed where it was not timed",
   );
   assert.ok(Number.isFinite(attentionFrame(300, table.stops.slice(0, 1)).xs[0]));
 });
@@ -135,7 +135,7 @@ test("the recipe's choice is that of the kind that is shown, with what was asked
   assert.equal(
     keptByRecipe(modelOf({ state: { attending: { topk: { keep: 0.3 } } } }), table),
     null,
-    "a share that nobody looked at is no stop",
+    "a share that was not measured is no stop",
   );
   const requests = [
     { id: 1, do: "attention", kind: "topk", keep: 0.125, layers: ["a.attention"] },
@@ -163,7 +163,7 @@ test("alone the traits are the choice", () => {
 });
 
 test("it is said how many of the layers that were asked for do attend to a part", () => {
-  assert.equal(takingWords(undefined, ["a", "b"]), "", "nobody knows yet");
+  assert.equal(takingWords(undefined, ["a", "b"]), "", "not known yet");
   assert.equal(takingWords(["a", "b"], ["a", "b"]), "");
   assert.ok(takingWords(["b"], ["a", "b"]).startsWith("1 of 2 layers do so"));
   assert.ok(takingWords([], ["a", "b"]).startsWith("No layer does so"));

@@ -164,7 +164,7 @@ class AttentionView {
     );
   }
 
-  /** Another kind is chosen, which nobody has looked at. */
+  /** Another kind is chosen, whose cost is not known. */
   get isOther() {
     return this.isInBench && this.table.isKnown && this.finder.isOther(this.table.kind);
   }
@@ -188,7 +188,7 @@ class AttentionView {
 
   /**
    * What the recipe keeps, or a panel alone, moves the slider when it becomes another; what is
-   * under the hand stays otherwise.
+   * being dragged stays otherwise.
    */
   follow() {
     const { isBeingFound, isInBench, table } = this;
@@ -211,7 +211,7 @@ class AttentionView {
       this.empty,
       isBeingFound
         ? "It is being found, in the background."
-        : "Nobody has looked yet at what it costs to attend to a part of the keys, and what that brings.",
+        : "The cost and speed-up of attending to a part of the keys have not been measured yet.",
     );
     this.finder.element.hidden = !isInBench;
     this.finder.show(isBeingFound, table.isKnown && !this.isOther);

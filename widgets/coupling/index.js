@@ -33,7 +33,7 @@ class CouplingView {
     this.empty = h(
       "p",
       { class: "pf-empty" },
-      "Nobody has looked yet at which channels go together.",
+      "Which channels go together has not been determined yet.",
     );
     this.list = h("ul", {
       class: "pf-group-list",

@@ -68,7 +68,7 @@ const modelOf = (state, requests = []) => ({
   get: (/** @type {string} */ name) => ({ state, requests, served: 0 })[name],
 });
 
-test("a packed map is unpacked; what nobody has made has no places", () => {
+test("a packed map is unpacked; an empty map has no places", () => {
   assert.deepEqual(
     [table.isKnown, unpackedFusion({}).isKnown, unpackedFusion(undefined).places],
     [true, false, []],
@@ -129,7 +129,7 @@ test("a slower place says so, and one that is off is slower where it was timed s
   );
 });
 
-test("a place tells its numbers, and nothing of what nobody measured", () => {
+test("a place tells its numbers, and nothing of what was not measured", () => {
   assert.deepEqual(
     [timesText(stem), savedText(stem), timesText(apart), savedText(apart)],
     ["0.400 → 0.200", "2 MB", "", ""],
@@ -142,7 +142,7 @@ test("a place tells its numbers, and nothing of what nobody measured", () => {
   assert.deepEqual(
     [reasonText(slower, false), reasonText(slower, true), reasonText(head, false)],
     ["it reorders its input", "", ""],
-    "that nobody asked is no reason",
+    "not having been asked for is no reason",
   );
 });
 

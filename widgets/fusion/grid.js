@@ -106,7 +106,7 @@ export class FusionGrid {
     this.window.destroy();
   }
 
-  // What follows is nobody's business but the grid's.
+  // Private to the grid.
 
   get index() {
     return this.rows.findIndex((one) => one.place === this.cursor);

@@ -161,7 +161,7 @@ class FusionView {
       this.empty,
       isBeingFound
         ? "It is being found, in the background."
-        : "Nobody has looked yet at which layers can run as one, and what that brings.",
+        : "Which layers can be fused, and how much faster they run, has not been measured yet.",
     );
     this.find.hidden = this.actions.hidden = !isInBench;
     showPress(

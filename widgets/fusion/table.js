@@ -19,7 +19,7 @@ import { float32s, spelledOut } from "../shared/unpack.js";
  */
 
 /**
- * What the trait `data` holds; `{}` is a map that nobody has made yet.
+ * What the trait `data` holds; `{}` is no map yet.
  * @param {any} data @returns {FusionTable}
  */
 export function unpackedFusion(data) {

@@ -21,7 +21,7 @@ import { roundedText } from "../shared/scale.js";
 const FORMATS = ["fp32", "bf16", "fp16", "int8"];
 
 /**
- * Each number format's rate; null where the device cannot do it or it was not measured.
+ * Each format's rate; null where the device cannot do it or it was not measured.
  * @param {Ceiling} ceiling @returns {Record<string, number | null>}
  */
 export function formatRates(ceiling) {

@@ -1,6 +1,6 @@
 /**
  * What is to be removed of which layer: what Python sent, what was asked for since, and what is
- * under the hand. No page in here.
+ * being dragged. No page in here.
  */
 
 import { unserved } from "../shared/host.js";

@@ -90,7 +90,7 @@ function msRow(hint, predicted, whole, now) {
 }
 
 /**
- * Nobody predicts it; what it was stands in its place.
+ * It is not predicted; its last value is shown.
  * @param {string} name @param {number | null | undefined} before @param {number} now
  */
 function metricRow(name, before, now) {

@@ -40,7 +40,7 @@ export class ForecastTable {
 
   /**
    * @param {ImportanceTable} table @param {import("./cut_choice.js").Cut | null} gesture what is
-   * under the hand
+   * being dragged
    */
   show(table, gesture) {
     const { state, cut, isOpen } = this.standing(gesture);

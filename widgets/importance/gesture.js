@@ -42,7 +42,7 @@ export class ChannelChoice {
     );
     this.foretold = new ForecastTable(model);
     /**
-     * What is under the hand, as it would be asked for.
+     * The cut that is being dragged, as it would be requested.
      * @type {import("./cut_choice.js").Cut | null}
      */
     this.cut = null;
@@ -101,7 +101,7 @@ export class ChannelChoice {
     return this.table.place.get(this.layer) ?? -1;
   }
 
-  // What follows is nobody's business but the choice's.
+  // Private to the choice.
 
   draw() {
     const { row } = this;
@@ -154,7 +154,7 @@ export class ChannelChoice {
     this.foretell(null);
   }
 
-  /** @param {import("./cut_choice.js").Cut | null} cut what is under the hand */
+  /** @param {import("./cut_choice.js").Cut | null} cut the cut that is being dragged */
   foretell(cut) {
     this.cut = cut;
     this.foretold.take();

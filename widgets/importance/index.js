@@ -146,7 +146,7 @@ class ImportanceView {
     );
   }
 
-  /** What goes together with the layer's channels, as far as somebody has looked. */
+  /** What goes together with the layer's channels, as far as that is known. */
   showGroup() {
     const { coupling, cost } = this.one.foretold;
     this.group.element.hidden = !coupling.isKnown || !this.table.isKnown;
@@ -198,7 +198,7 @@ class ImportanceView {
       this.empty,
       isBeingFound
         ? "It is being found, in the background."
-        : "Nobody has looked yet at how much each channel matters.",
+        : "The importance of the channels has not been estimated yet.",
     );
     fresh(
       this.find,

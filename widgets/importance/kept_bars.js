@@ -59,7 +59,7 @@ export class KeptBars {
   /** @param {ImportanceTable} table @param {number[]} kept */
   show(table, kept) {
     if (table !== this.table) this.build(table);
-    if (this.isMoving) return; // what is under the hand stays there
+    if (this.isMoving) return; // what is dragged stays there
     this.kept = kept;
     this.place();
   }
@@ -90,7 +90,7 @@ export class KeptBars {
     cancelAnimationFrame(this.waiting);
   }
 
-  // What follows is nobody's business but this list's.
+  // Private to this list.
 
   listen() {
     this.slider.addEventListener("input", () => this.move());

@@ -97,7 +97,7 @@ export class ThresholdChart {
 
   /** @param {ImportanceTable} table @param {number} row @param {number} threshold */
   show(table, row, threshold) {
-    if (this.gesture && table === this.table && row === this.row) return; // what is under the hand stays there
+    if (this.gesture && table === this.table && row === this.row) return; // what is dragged stays there
     const isOther = table !== this.table || row !== this.row;
     this.gesture = null;
     this.table = table;
@@ -137,7 +137,7 @@ export class ThresholdChart {
     return this.table !== null && canLose(this.table, this.row);
   }
 
-  // What follows is nobody's business but the chart's.
+  // Private to the chart.
 
   listen() {
     set(this.drawing, {
@@ -188,7 +188,7 @@ export class ThresholdChart {
     });
   }
 
-  /** Move what moves: a few attributes, so that it keeps up with the hand. */
+  /** Move what moves: a few attributes, so that it keeps up with the pointer. */
   place() {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;

@@ -139,7 +139,7 @@ export class LayerGrid {
     this.window.destroy();
   }
 
-  // What follows is nobody's business but the grid's.
+  // Private to the grid.
 
   openWindow() {
     return new RowWindow({

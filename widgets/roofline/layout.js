@@ -39,7 +39,7 @@ export function roofGflops(ceiling, intensity) {
   return Math.min(ceiling.fp32_gflops, ceiling.bandwidth_gbs * intensity);
 }
 
-/** The number formats' roofs, the highest first. @param {Ceiling} ceiling @returns {Roof[]} */
+/** The formats' roofs, the highest first. @param {Ceiling} ceiling @returns {Roof[]} */
 export function roofsOf(ceiling) {
   const roofs = [
     { name: "fp32", rate: ceiling.fp32_gflops, unit: "GFLOP/s" },

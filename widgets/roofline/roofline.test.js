@@ -18,7 +18,7 @@ function point(layer, ms, intensity = 10, gflops = 100, bound = "compute") {
   return { layer, kind: "Conv2d", ms, intensity, gflops, bound };
 }
 
-test("points are ordered by time; those that nobody would see are left out", () => {
+test("points are ordered by time; those too small to be seen are left out", () => {
   const points = [
     point("small", 0.0001),
     point("large", 10),

@@ -1,5 +1,5 @@
 /**
- * Which number formats are chosen, in the workbench and alone: what Python sent, and on top what
+ * Which formats are chosen, in the workbench and alone: what Python sent, and on top what
  * was asked for since.
  */
 

@@ -1,5 +1,5 @@
 /**
- * The heat map on the page: a row a layer, a column a number format. It knows neither Python nor
+ * The heat map on the page: a row a layer, a column a format. It knows neither Python nor
  * the workbench.
  */
 
@@ -48,7 +48,7 @@ export class HeatGrid {
     );
     this.heads = h("div", { class: "pf-heads", role: "rowgroup" }, this.head.element);
     this.body = h("div", { class: "pf-rows", role: "rowgroup" });
-    const label = "layers by number format; arrows move, Enter chooses the format for the layer";
+    const label = "layers by format; arrows move, Enter chooses the format for the layer";
     this.element = h(
       "div",
       { class: "pf-layer-grid pf-heat-grid", role: "grid", tabindex: "0", "aria-label": label },
@@ -113,7 +113,7 @@ export class HeatGrid {
     this.window.destroy();
   }
 
-  // What follows is nobody's business but the grid's.
+  // Private to the grid.
 
   /** @param {string} name */
   sort(name) {

@@ -1,5 +1,5 @@
 /**
- * How much each layer matters: what each number format of it costs, predicted and measured; a click
+ * How much each layer matters: what each format of it costs, predicted and measured; a click
  * on a cell chooses it.
  */
 
@@ -159,7 +159,7 @@ class SensitivityView {
       this.empty,
       this.isBeingFound
         ? "It is being found, in the background."
-        : "Nobody has looked yet at what fewer bits would cost each layer.",
+        : "What lower precision costs each layer has not been estimated yet.",
     );
     fresh(
       this.find,
@@ -204,7 +204,7 @@ class SensitivityView {
   clickWords({ row, column }) {
     const [layer, format] = [this.table.layers[row], this.table.formats[column]];
     const barred = Number.isNaN(predictedAt(this.table, row, format))
-      ? "nobody knows what it costs"
+      ? "its cost is unknown"
       : this.whyNot(layer, format);
     if (barred) return `cannot be chosen: ${barred}`;
     return chosenFormats(this.model).chosen[layer] === format
@@ -238,6 +238,6 @@ function spotIn(box, mark, dot) {
 
 /** @param {number} count */
 function aloneWords(count) {
-  if (!count) return "A click on a cell chooses that number format for the layer.";
+  if (!count) return "A click on a cell chooses that format for the layer.";
   return `${count} ${count === 1 ? "layer is" : "layers are"} chosen: panel.chosen holds them, panel.recipe applies them.`;
 }

@@ -51,7 +51,7 @@ export function unpackedSensitivity(data) {
 }
 
 /**
- * What a layer is predicted to cost in a format; NaN where nobody knows.
+ * What a layer is predicted to cost in a format; NaN where that is unknown.
  * @param {SensitivityTable} table @param {number} row @param {string} format
  */
 export function predictedAt(table, row, format) {

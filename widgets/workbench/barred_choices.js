@@ -1,4 +1,4 @@
-/** Number formats that a layer cannot be in are seen in its list of choices, and say why. */
+/** Formats that a layer cannot be in are seen in its list of choices, and say why. */
 
 import { whyNot } from "../sensitivity/chosen_formats.js";
 import { set } from "../shared/dom.js";

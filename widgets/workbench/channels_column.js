@@ -7,7 +7,7 @@ import { fresh, h } from "../shared/dom.js";
 
 /**
  * @param {() => { channels: Record<string, [number, number]>, chosen: Map<string, number> }} given
- *   what each layer has and had; `chosen`: layer → kept, of those that are chosen or under the hand
+ *   what each layer has and had; `chosen`: layer → kept, of those that are chosen or being dragged
  * @returns {import("../layers/columns.js").Column}
  */
 export function channelsColumn(given) {

@@ -42,7 +42,7 @@ export class DetailChannels {
     return chosenCounts(this.model, this.choice.table, this.choice.kept);
   }
 
-  /** @param {any} data a packed importance; undefined where nobody has looked */
+  /** @param {any} data a packed importance; undefined before it is estimated */
   show(data) {
     this.choice.follow();
     if (isSameData(this.data, data ?? null)) return;

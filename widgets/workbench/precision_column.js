@@ -51,7 +51,7 @@ function precisionColumn(state, onChoose) {
     label: "precision",
     width: 84,
     rank: 95,
-    hint: "the number format that the layer computes in",
+    hint: "the format that the layer computes in",
     value: (table, row) => choiceOf(table, row)?.value ?? "",
     key: (table, row) => JSON.stringify(choiceOf(table, row)),
     draw: (cell, table, row) =>

@@ -1,5 +1,5 @@
 /**
- * The column of the layer table that shows how much a layer matters: a small cell a number format.
+ * The column of the layer table that shows how much a layer matters: a small cell a format.
  */
 
 import { fresh, set } from "../shared/dom.js";

@@ -38,7 +38,7 @@ export function doingText(state) {
 }
 
 /**
- * How far it is: "12 of 30"; "" where nobody knows.
+ * How far it is: "12 of 30"; "" where that is unknown.
  * @param {{ done: number, total: number }} state
  */
 export function farText(state) {

@@ -1,4 +1,4 @@
-/** Notices that nobody answers: the page lives on when the Jupyter kernel has gone. */
+/** Notices that requests are not answered: the page outlives its Jupyter kernel. */
 
 import { unserved } from "../shared/host.js";
 

@@ -1,4 +1,4 @@
-"""An allocation of number formats to choose from: a click on a point of the frontier, or on a
+"""An allocation of formats to choose from: a click on a point of the frontier, or on a
 uniform choice beside it, makes it the recipe.
 """
 
@@ -124,7 +124,7 @@ def with_point(recipe: Recipe, point: AllocationPoint) -> Recipe:
 def point_at(found: Allocation | None, place: Any) -> AllocationPoint:
     """A point by its place: those of the frontier first, the uniform ones after them."""
     if found is None:
-        raise RecipeError("Nobody has planned formats yet; find the frontier first.")
+        raise RecipeError("No formats have been planned yet; find the frontier first.")
     if (
         isinstance(place, bool)
         or not isinstance(place, int)

@@ -145,7 +145,7 @@ def with_attention(recipe: Recipe, found: AttentionCost | None, request: dict[st
     """
     if found is None:
         raise RecipeError(
-            "Nobody has looked yet at what attention to a part costs; find that first."
+            "The cost of attention to a part of the keys is not known yet; find it first."
         )
     if checked_kind(request["kind"]) != found.kind:
         raise RecipeError(

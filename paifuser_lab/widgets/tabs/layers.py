@@ -1,4 +1,4 @@
-"""The layers of a model: what each costs, and the number format that is chosen for it."""
+"""The layers of a model: what each costs, and the format that is chosen for it."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def _shape(row: LayerProfile) -> str:
 
 
 def with_precision(recipe: Recipe, layer: str, name: str) -> Recipe:
-    """The recipe with a number format for one layer; '' takes the choice back."""
+    """The recipe with a format for one layer; '' takes the choice back."""
     if name:
         return recipe.with_step({"precision": {"layers": {layer: name}}})
     return without_layers(recipe, "precision", {layer}, alone=("default",))
 
 
 def obstacles(module: Any) -> str | dict[str, str]:
-    """Why a layer cannot be in any number format, or format by format why not in some; of one with
+    """Why a layer cannot be in any format, or format by format why not in some; of one with
     parts each part is asked.
     """
     if not any(weight.is_floating_point() for weight in module.parameters()):
@@ -92,7 +92,7 @@ def parted(cannot: Reasons) -> dict[str, dict[str, Any]]:
 
 
 def precisions(state: State) -> dict[str, str]:
-    """The number format chosen for each layer by itself."""
+    """The format chosen for each layer by itself."""
     return {
         layer: name
         for step in state.recipe

@@ -1,4 +1,4 @@
-"""A sensitivity to choose from: a click on a cell is a number format for a layer."""
+"""A sensitivity to choose from: a click on a cell is a format for a layer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ..wire import numbered
 
 
 class SensitivityPanel(Panel):
-    """`panel.chosen` is the number format that was chosen for each layer, and can be set;
+    """`panel.chosen` is the format that was chosen for each layer, and can be set;
     `panel.recipe` is that choice as a recipe.
     """
 
     chosen: traitlets.Dict[str, str] = traitlets.Dict(
-        help="layer → the number format that was chosen for it"
+        help="layer → the format that was chosen for it"
     ).tag(sync=True)
 
     def __init__(self, found: Sensitivity) -> None:

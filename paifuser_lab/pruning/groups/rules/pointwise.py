@@ -107,7 +107,7 @@ def constant(call: Call) -> list[Labels]:
 
 @rule("new_empty", "new_empty_strided")
 def unlabelled(call: Call) -> list[Labels]:
-    """A new tensor that only has the number format of the one given."""
+    """A new tensor that only has the format of the one given."""
     return [()] * len(call.results)
 
 
