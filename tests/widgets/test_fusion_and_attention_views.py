@@ -347,7 +347,7 @@ def test_what_cannot_be_chosen_is_refused(request_, sentence):
 
 
 def test_without_a_look_there_is_nothing_to_choose():
-    with pytest.raises(RecipeError, match="Nobody has looked yet"):
+    with pytest.raises(RecipeError, match="is not known yet; find it first"):
         with_attention(lab.Recipe([]), None, ask())
 
 
