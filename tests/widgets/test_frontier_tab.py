@@ -262,7 +262,7 @@ def test_a_point_that_there_is_not_is_told_in_place_and_nothing_changes(bench, p
 
 def test_without_a_plan_there_is_nothing_to_choose(bench):
     ask(bench, do="allocate", point=0)
-    assert "No formats have been planned formats yet" in bench.state["error"]
+    assert "No formats have been planned yet" in bench.state["error"]
 
 
 def test_a_plan_of_another_model_is_refused(bench):
