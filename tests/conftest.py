@@ -111,3 +111,12 @@ def as_it_was(request: pytest.FixtureRequest) -> None:
         workbench.sensitivity = workbench.importance = workbench.allocation = None
         workbench.session.set_error(None)
         workbench.wait(PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def gradients_stay_enabled():
+    """A test or what it calls must not leave gradients disabled for the tests after it."""
+    yield
+    is_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    torch.set_grad_enabled(True)
+    assert is_enabled, "this test left gradients disabled"

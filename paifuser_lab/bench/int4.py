@@ -147,7 +147,7 @@ def _measured(
 ) -> Iterator[Int4Row]:
     inputs = work.inputs
     ways = {EAGER: work.model, **_ways(work, engines, failures)}
-    with ExitStack() as running_all, torch.no_grad():
+    with torch.no_grad(), ExitStack() as running_all:
         for model in ways.values():
             running_all.enter_context(running(model))
         candidates = [Candidate(name, partial(inputs, model), 1) for name, model in ways.items()]

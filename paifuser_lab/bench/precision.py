@@ -122,7 +122,7 @@ def bench(
 def _measured(work: Workload, seconds: float, peers: tuple[str, ...]) -> PrecisionModel:
     reference = work.output()
     ours, failures = _variants(work)
-    with ExitStack() as stack, torch.no_grad():
+    with torch.no_grad(), ExitStack() as stack:
         for variant in ours.values():
             stack.enter_context(running(variant.model))
         mine = [one for name, variant in ours.items() for one in _candidates(work, name, variant)]

@@ -70,8 +70,9 @@ def _coupling(context: QueryContext) -> Iterator[Found]:
     if context.known["baseline"] is not None:
         cost = cut_cost(context.work.model, structure, context.known["baseline"])
         yield {"cut_cost": cost}
-        with running(context.work.model):  # nobody else's model runs meanwhile
-            yield {"cut_cost": cost.with_stairs(stairs(structure, seconds=STAIRS_S))}
+        with running(context.work.model):  # no other model runs meanwhile
+            cost = cost.with_stairs(stairs(structure, seconds=STAIRS_S))
+        yield {"cut_cost": cost}
 
 
 def _allocation(context: QueryContext) -> Iterator[Found]:

@@ -136,7 +136,7 @@ def test_permuted_and_misaligned_images_are_taken():
 def test_what_the_kernel_was_not_written_for_is_declined():
     for inputs, words in [
         (inputs_of(channels=12), "channels in eights, not 12"),
-        ((torch.randn(1, 8, 9, 9), *inputs_of(channels=8)[1:]), "one type for all"),
+        ((torch.randn(1, 8, 9, 9), *inputs_of(channels=8)[1:]), "one dtype for all"),
         ((*inputs_of()[:4], 3, 1, "relu"), "a stride of 1, 2, not 3"),
     ]:
         with pytest.raises(DeclinedError, match=words):

@@ -20,7 +20,7 @@ from paifuser_lab.kernels import (
 from paifuser_lab.kernels.activation import ACTIVATIONS
 from paifuser_lab.saliency.curvature import slope
 from paifuser_lab.saliency.perturb import twice_differentiable
-from paifuser_lab.saliency.select_layers import candidates, judgeable
+from paifuser_lab.saliency.select_layers import candidates, usable_layers
 from paifuser_lab.saliency.subject import Subject
 from paifuser_lab.workload import Workload
 from paifuser_lab.workload.data import sampled_batches
@@ -201,7 +201,10 @@ def curvature_of(is_composed: bool) -> dict[str, Tensor]:
     data = [(drawn(2, 4, 8, 8), torch.tensor([0, 2]))]
     work = Workload(model, data[0][0], name="mixed", loss=F.cross_entropy, train=data)
     subject = Subject(
-        work, judgeable(dict(candidates(work))), ("int4-weights",), sampled_batches(work, None, 0)
+        work,
+        usable_layers(dict(candidates(work))),
+        ("int4-weights",),
+        sampled_batches(work, None, 0),
     )
     with twice_differentiable(model):
         subject.watch()

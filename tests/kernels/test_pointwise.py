@@ -185,7 +185,7 @@ def test_what_the_kernel_was_not_written_for_is_declined():
     for inputs, words in [
         (inputs_of(depth=12), "columns in eights, not 12 in and 72 out"),
         (inputs_of(columns=20), "columns in eights, not 72 in and 20 out"),
-        ((torch.randn(2, 72), *inputs_of(has_residual=False)[1:]), "one type for all"),
+        ((torch.randn(2, 72), *inputs_of(has_residual=False)[1:]), "one dtype for all"),
     ]:
         with pytest.raises(DeclinedError, match=words):
             KERNEL.plan(KERNEL.empty(*inputs), *inputs)

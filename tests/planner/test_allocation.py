@@ -590,7 +590,7 @@ def test_a_sensitivity_that_does_not_fit_is_refused(pace, own_cache):
             sensitivity=judged(work, formats=("int8",)),
             formats=("bf16", "int8"),
         )
-    with pytest.raises(PaifuserError, match="judged with other weights"):
+    with pytest.raises(PaifuserError, match="estimated with other weights"):
         plan_precision(work, latency_ms=9, sensitivity=judged(work, weights_hash="0" * 64))
     with pytest.raises(PaifuserError, match="in float16 already"):
         plan_precision(

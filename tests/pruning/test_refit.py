@@ -195,7 +195,7 @@ def test_batch_norms_keep_the_statistics_of_the_cut_model():
     removed = set(structure.units[0][:4])
     cut(cut_model, structure, removed)
     done = measure_again(RefitContext(model, cut_model, {}, samples_of(work), work.inputs))
-    assert done.sentence == "measured the statistics of 1 batch-norm again"
+    assert done.note == "measured the statistics of 1 batch-norm again"
     with torch.no_grad():
         given = cut_model[:3](work.inputs.args[0]).transpose(0, 1).flatten(1)
     assert torch.allclose(cut_model[3].running_mean, given.mean(1), rtol=1e-4, atol=1e-5)

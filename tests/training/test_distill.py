@@ -187,7 +187,7 @@ def test_it_says_what_it_did():
     assert notes[1].startswith("right ") and " → " in notes[1]
     assert (
         notes[2]
-        == "learned from the original: its answers as classes; features of near.1.2, far.0.2"
+        == "learned from the original: its outputs as classes; features of near.1.2, far.0.2"
     )
     assert notes[3] == "the original's answers to 5 of the batches were kept in memory"
 
@@ -421,7 +421,7 @@ def test_answers_that_are_dicts_are_learned():
 def test_dense_answers_are_learned_place_by_place():
     dense = [(x, torch.zeros(12, 4, 4, dtype=torch.long)) for x, _ in data(2)]
     variant = distilled(work_of(Staged(nn.Conv2d(16, 5, 1)), train=dense), PRUNE, epochs=1)
-    assert "learned from the original: its answers as classes" in variant.notes
+    assert "learned from the original: its outputs as classes" in variant.notes
 
 
 def test_the_divergence_is_the_textbooks():
@@ -556,7 +556,7 @@ def test_a_teacher_answers_from_memory_what_stays_the_same_while_it_is_small(mon
         (
             [],
             {"attention": ["head"]},
-            "layer 'head' .Linear. answers with channels alone, at no places; leave it out of "
+            "layer 'head' .Linear. outputs with channels alone, at no places; leave it out of "
             "attention",
         ),
     ],
@@ -577,7 +577,7 @@ def test_a_model_without_stages_is_told_to_name_layers():
     flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
     with pytest.raises(
         StepError,
-        match="auto finds no stage, as no layer answers with channels at several places; "
+        match="auto finds no stage, as no layer outputs with channels at several places; "
         "name layers",
     ):
         distilled(work_of(flat), features="auto")

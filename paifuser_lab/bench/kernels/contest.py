@@ -61,7 +61,7 @@ class Contest:
         self.run(kernel.plan(out, *inputs, tile=tile))
         error = error_of(out, self.expected, self.case.allowed(inputs, self.expected))
         if not error <= 1:
-            raise KernelError(f"its answer is off by {error:.3g} times what is allowed")
+            raise KernelError(f"its output is off by {error:.3g} times what is allowed")
 
 
 def contest(
