@@ -40,7 +40,7 @@ Layers = list[str] | Literal["auto"]
 class Distill(TrainingStep):
     """Train a pruned, folded or otherwise changed model to output as the original does.
 
-    The original runs in eval mode; its outputs to train data in a list are kept in memory while
+    The original runs in eval mode; its outputs for train data in a list are kept in memory while
     they are small, others are taken anew each epoch.
     """
 
@@ -211,5 +211,5 @@ def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
             + (", as there are no labels or no loss" if objective.step.hard else "")
         )
     if teacher.kept and not objective.step.blend:
-        notes.append(f"the original's outputs to {teacher.kept} of the batches were kept in memory")
+        notes.append(f"the original's outputs for {teacher.kept} of the batches were kept in memory")
     return notes

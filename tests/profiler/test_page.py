@@ -202,7 +202,7 @@ def test_the_tree_folds_and_every_row_says_in_words_what_its_columns_say():
     assert len(details) == 2 and all("open" in one for one in details)
     titles = [found["title"] for _, found in reader.tags if "title" in found]
     assert any(
-        "b.0, Conv2d gives 1×64×56×56: 6.000 ms with all below it, 50.0% of the time" in one
+        "b.0, Conv2d gives 1×64×56×56: 6.000 ms with all layers inside it, 50.0% of the time" in one
         for one in titles
     )
     assert (
