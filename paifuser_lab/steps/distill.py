@@ -211,5 +211,5 @@ def _notes(objective: _Objective, teacher: Teacher) -> list[str]:
             + (", as there are no labels or no loss" if objective.step.hard else "")
         )
     if teacher.kept and not objective.step.blend:
-        notes.append(f"the original's outputs for {teacher.kept} of the batches were kept in memory")
+        notes.append(f"the original's outputs for {teacher.kept} of the batches were kept")
     return notes

@@ -189,7 +189,7 @@ def test_it_says_what_it_did():
         notes[2]
         == "learned from the original: its outputs as classes; features of near.1.2, far.0.2"
     )
-    assert notes[3] == "the original's outputs for 5 of the batches were kept in memory"
+    assert notes[3] == "the original's outputs for 5 of the batches were kept"
 
 
 def test_without_labels_or_loss_it_learns_from_the_original_alone_and_says_so():
