@@ -43,6 +43,7 @@ def cache_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         patch.setenv("PAIFUSER_CACHE", str(folder))
         patch.setenv("PAIFUSER_PROGRESS", "none")
         patch.delenv("PAIFUSER_HARDWARE", raising=False)
+        patch.delenv("PAIFUSER_STATIC", raising=False)
         yield folder
 
 

@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,19 +89,19 @@ def _execute(notebook: Path, output: Path, parameters: dict[str, Any]) -> None:
         raise MissingExtraError(
             "papermill", extra="dev", needed_for="running a notebook"
         ) from error
-    os.environ.setdefault("PAIFUSER_STATIC", "1")
     folder = str(Path.cwd())
     try:
-        papermill.execute_notebook(
-            str(notebook),
-            str(output),
-            parameters,
-            kernel_name="python3",
-            cwd=folder,
-            store_widget_state=False,
-            progress_bar=sys.stderr.isatty(),
-            extra_arguments=["--log-level=ERROR"],
-        )
+        with _static_views():
+            papermill.execute_notebook(
+                str(notebook),
+                str(output),
+                parameters,
+                kernel_name="python3",
+                cwd=folder,
+                store_widget_state=False,
+                progress_bar=sys.stderr.isatty(),
+                extra_arguments=["--log-level=ERROR"],
+            )
     except PapermillExecutionError as error:
         raise PaifuserError(
             f"{notebook.name} failed in cell {error.exec_count}: {error.ename}: {error.evalue}"
@@ -132,3 +133,15 @@ def _swap(staged: Path, out: Path) -> None:
     out.rename(old / out.name)
     staged.rename(out)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def _static_views() -> Iterator[None]:
+    """The notebook's kernel shows pictures in place of widgets; this process does as before."""
+    before = os.environ.get("PAIFUSER_STATIC")
+    os.environ.setdefault("PAIFUSER_STATIC", "1")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PAIFUSER_STATIC"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import nbformat
 import pytest
 
@@ -54,7 +56,8 @@ def test_the_compression_notebook_gives_the_same_weights_as_applying_the_recipe(
     assert weights_hash(other) == variant.weights_hash
 
 
-def test_an_error_in_a_cell_is_told_and_leaves_nothing(tmp_path):
+def test_an_error_in_a_cell_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv("PAIFUSER_STATIC", raising=False)
     notebook = small_notebook(
         tmp_path,
         "open(f'{out}/report.json', 'w').write('half')",
@@ -65,6 +68,7 @@ def test_an_error_in_a_cell_is_told_and_leaves_nothing(tmp_path):
     ):
         run_notebook(notebook, tmp_path / "out", {"word": "b"})
     assert [path.name for path in tmp_path.iterdir()] == ["small.ipynb"]
+    assert "PAIFUSER_STATIC" not in os.environ, "pictures are for the notebook's kernel alone"
 
 
 @pytest.mark.parametrize("name", ["wrod", "import os; x"])
