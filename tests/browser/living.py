@@ -22,7 +22,7 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
     jupyterlab.write_notebook(folder / "live.ipynb", cells)
     with jupyterlab.showing(server, f"{name}/live.ipynb", browser) as shown:
         shown.run_all(timeout_s=120)
-        assert shown.errors() == []
+        assert not (errors := shown.errors()), errors
 
         def read() -> Any:
             (folder / "state.json").unlink()
@@ -30,7 +30,7 @@ def living(served: tuple[Any, Any], name: str, cells: Sequence[str]) -> Iterator
             return json.loads((folder / "state.json").read_text())
 
         yield shown, read
-        assert shown.errors() == [] and shown.strangers == []
+        assert not (errors := shown.errors() + shown.strangers), errors
 
 
 @contextmanager

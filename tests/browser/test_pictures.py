@@ -14,8 +14,11 @@ pytestmark = jupyterlab.marks()
 def test_the_workbench_is_pictured_in_both_themes(tmp_path):
     light, dark = take_pictures(tmp_path, "resnet18-tiny", rounds=1, seconds=0.1)
     assert (light.name, dark.name) == ("workbench-light.png", "workbench-dark.png")
-    sizes = [Image.open(path).size for path in (light, dark)]
+    sizes, brightness = [], []
+    for path in (light, dark):
+        with Image.open(path) as picture:
+            sizes.append(picture.size)
+            brightness.append(numpy.median(numpy.asarray(picture.convert("L"))))
     assert abs(sizes[0][1] - sizes[1][1]) <= 2 and sizes[0][0] == sizes[1][0] > 1000
-    paper = [numpy.median(numpy.asarray(Image.open(one).convert("L"))) for one in (light, dark)]
-    assert paper[0] > 200 and paper[1] < 60
+    assert brightness[0] > 200 and brightness[1] < 60
     assert all(path.stat().st_size < 300_000 for path in (light, dark))
