@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,28 @@ from torch import Tensor
 from .._files import cache_folder, replacing
 from ..errors import FileError, first_line
 from ..model.weights import weights_hash, write_tensors
-from .checkpoint import Moment
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A training between two steps: `epoch` epochs and `step` steps of the next one are done."""
+
+    tensors: dict[
+        str, Tensor
+    ]  # of the model, of what is trained along and of the optimizer, by name
+    epoch: int = 0
+    step: int = 0
+    losses: tuple[float, ...] = ()  # of each step
+    scaler: dict[str, float] = field(default_factory=dict)  # of the loss, in fp16
+    skipped: int = 0  # steps whose gradient was past fp16
+    seconds: float = 0.0
+    is_done: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """How much memory its tensors take."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
 
 VERSION = 1  # raise it when equal options no longer train to equal weights
 MOST_BYTES = 2 << 30  # of all that is kept; what was not used for longest goes first

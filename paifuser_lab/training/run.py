@@ -18,10 +18,9 @@ from ..records import counted
 from ..workload import QUIET, Inputs
 from ..workload.data import Batch, Batches
 from ..workload.seeding import preserve_rng
-from .checkpoint import Moment
 from .learner import Learner
 from .result import Trained
-from .resume import Kept
+from .resume import Kept, Moment
 
 Objective = Callable[[nn.Module, Inputs, Any], Tensor]  # calls the model itself: `inputs(model)`
 OnEpoch = Callable[[int, int, float], None]  # epoch, epochs, mean loss

@@ -19,7 +19,7 @@ from ..recipe import Recipe
 from ..records import Record
 from . import tabs as tabs  # registers them
 from .panel import Panel
-from .recipe_panel import RecipePanel
+from .presenter import RecipePanel
 from .section import section_of, sections
 from .workbench import Workbench
 

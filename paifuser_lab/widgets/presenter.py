@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
 from ..machine import hardware
+from ..recipe import Recipe
 from ..records import Measurement, Profile
 from ..session.queries import subject_of
 from ..session.state import State
 from ..workload import Workload
 from .details import as_measured, current, layer_details, offers
-from .recipe_panel import chips
+from .panel import Panel
 from .section import Section, packed, sections
+
+
+class RecipePanel(Panel):
+    """The steps in order, each with why it was chosen."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__("recipe", workload=recipe.workload or "")
+        self.recipe = recipe
+        self.data = {"title": recipe.label, "steps": chips(recipe)}
+
+    def twin(self) -> str:
+        return f"<pre>{html.escape(self.recipe.to_text())}</pre>"
+
+    def __repr__(self) -> str:
+        return f"RecipePanel({self.recipe.label})"
+
+
+def chips(recipe: Recipe) -> list[dict[str, Any]]:
+    """What a page needs to know of each step."""
+    return [{"label": step.label, "kind": step.kind, "why": step.why or ""} for step in recipe]
 
 
 class Presenter:

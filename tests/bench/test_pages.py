@@ -18,8 +18,7 @@ from paifuser_lab.bench.experiments import Experiment
 from paifuser_lab.bench.flops import FlopsBench, FlopsRow
 from paifuser_lab.bench.hessian_peer import HessianBench, TracedModel
 from paifuser_lab.bench.pages import blocks_of, differing, pages_of, render
-from paifuser_lab.bench.pages.blocks import BLOCKS
-from paifuser_lab.bench.pages.commands import COMMANDS
+from paifuser_lab.bench.pages.blocks import BLOCKS, COMMANDS
 from paifuser_lab.bench.prune import PruneBench
 from paifuser_lab.bench.prune_rows import PruneRow
 from paifuser_lab.bench.sensitivity import SensitivityBench

@@ -39,8 +39,8 @@ import json, os, shutil, signal, sys, time
 asked = json.load(sys.stdin)
 given, out = asked["parameters"], asked["out"]
 if given.get("word") == "wait":
-    open(out + ".begun", "w").close()
     try:
+        open(out + ".begun", "w").close()
         time.sleep(60)
     except KeyboardInterrupt:
         open(out + ".stopped", "w").close()

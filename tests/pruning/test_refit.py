@@ -22,7 +22,7 @@ from paifuser_lab.pruning.groups import couple, cut
 from paifuser_lab.pruning.refit import refit_model, shrunk_layers
 from paifuser_lab.pruning.refit.context import RefitContext
 from paifuser_lab.pruning.refit.normal_equations import Sums, fit
-from paifuser_lab.pruning.refit.norms import measure_again
+from paifuser_lab.pruning.refit.techniques import measure_again
 from paifuser_lab.workload.data import samples_of
 from tests.support.models import enliven, images
 

@@ -18,9 +18,9 @@ from paifuser_lab.errors import MeasureError
 from paifuser_lab.formats import rounded
 from paifuser_lab.records import Estimate, Sensitivity
 from paifuser_lab.saliency import estimation
+from paifuser_lab.saliency.estimation import RunningMean
 from paifuser_lab.saliency.methods import ESTIMATORS
 from paifuser_lab.saliency.methods.fisher import one_by_one
-from paifuser_lab.saliency.running_mean import RunningMean
 from paifuser_lab.saliency.subject import Batch
 from paifuser_lab.workload import Inputs
 from tests.support.models import Mapped, Small, Tied, ids, images, state_of

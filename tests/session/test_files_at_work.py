@@ -20,8 +20,7 @@ import paifuser_lab as lab
 from paifuser_lab import Recipe, _files
 from paifuser_lab.errors import FileError, PaifuserError, RecipeError, WorkloadError
 from paifuser_lab.model.weights import save_weights, weights_hash
-from paifuser_lab.training.checkpoint import Moment
-from paifuser_lab.training.resume import Kept
+from paifuser_lab.training.resume import Kept, Moment
 from paifuser_lab.variant.folder import write
 from tests.support.models import Small, images
 

@@ -8,7 +8,6 @@ arithmetic.py  the sums that are known exactly: parameters and FLOPs
 from __future__ import annotations
 
 from .arithmetic import flops, parameters, spent_flops
-from .cost import Cost, Term
-from .sizes import Size, Sizes
+from .cost import Cost, Size, Sizes, Term
 
 __all__ = ["Cost", "Size", "Sizes", "Term", "flops", "parameters", "spent_flops"]

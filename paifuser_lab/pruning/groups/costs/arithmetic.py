@@ -12,10 +12,9 @@ from torch import nn
 
 from ..grouping import Flags, Structure
 from ..product import Row
-from .cost import Cost, Term
-from .sizes import Sizes
+from .cost import Cost, Sizes, Term
 
-A_MULTIPLY_ADD = 2
+FLOPS_OF_MULTIPLY_ADD = 2
 
 
 def parameters(model: nn.Module, structure: Structure) -> Cost:
@@ -38,7 +37,7 @@ def flops(structure: Structure) -> Cost:
     """
     sizes = Sizes(structure)
     terms = [
-        Term(A_MULTIPLY_ADD * one.times, tuple(map(sizes.of, one.sizes)))
+        Term(FLOPS_OF_MULTIPLY_ADD * one.times, tuple(map(sizes.of, one.sizes)))
         for one in structure.space.multiplied
         if one.times
     ]
@@ -54,6 +53,6 @@ def spent_flops(structure: Structure, kept: Flags | None = None) -> int:
         return len(row) if kept is None else int(kept[row].sum())
 
     return sum(
-        A_MULTIPLY_ADD * one.times * prod(map(length, one.sizes))
+        FLOPS_OF_MULTIPLY_ADD * one.times * prod(map(length, one.sizes))
         for one in structure.space.multiplied
     )
