@@ -15,7 +15,7 @@ ARGS ?=
 # Two workers, a file each, in the order of collection: the longest first (tests/support/durations.py).
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map wheel format clean
+.PHONY: install lab report test check unit frontend notebooks browser refresh figures pictures map weights wheel format clean
 
 install: $(DEPENDENCIES) $(INSTALLED)
 
@@ -61,6 +61,10 @@ pictures: install
 
 map: install
 	$(BIN)/python -m tests.support.draw_map
+
+# Trains the zoo's models again and writes paifuser_lab/zoo/pretrained.
+weights: install
+	$(BIN)/python -m paifuser_lab.zoo.trained $(ARGS)
 
 wheel: install
 	$(BIN)/python -m build --no-isolation --wheel

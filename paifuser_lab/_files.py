@@ -188,16 +188,3 @@ def notebook_file(name: str) -> Path:
             f"There is no notebook {name}, neither as a file nor among ours: {', '.join(ours)}."
         )
     return asset(f"notebooks/{name}")
-
-
-def own_notebook(name: str) -> Path:
-    """A notebook of ours that may be written to: the checkout's own, or a copy of the wheel's in
-    the current folder.
-    """
-    source = notebook_file(name)
-    if "_sources" not in source.parts:
-        return source
-    target = Path.cwd() / name
-    if not target.exists():
-        target.write_bytes(source.read_bytes())
-    return target

@@ -37,8 +37,8 @@ FLOORS = [
     {"kernels", "saliency"},
     {"measure", "training"},
     {"figures", "machine", "workload"},
-    {"model", "records"},
-    {"_files", "arguments", "stopping", "zoo"},
+    {"model", "records", "zoo"},
+    {"_files", "arguments", "stopping"},
     {"errors", "formats", "progress"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

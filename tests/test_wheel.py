@@ -48,6 +48,16 @@ def test_an_installed_wheel_imports_and_finds_its_assets(installed, tmp_path):
     assert all(Path(line).is_relative_to(installed) for line in lines)
 
 
+def test_an_installed_wheel_has_trained_weights_and_jupyterlab_s_defaults(installed, tmp_path):
+    code = (
+        "from paifuser_lab import zoo;"
+        "zoo.build('resnet18-digits-tiny', on_epoch=lambda *_: exit('trained'));"
+        "from paifuser_lab.cli.jupyterlab import CONFIG;"
+        "print(*[path.name for path in CONFIG.rglob('*.json')])"
+    )
+    assert run(installed, tmp_path, "-c", code).split() == ["default_setting_overrides.json"]
+
+
 def test_an_installed_wheel_has_its_command(installed, tmp_path):
     assert "compress" in run(installed, tmp_path, "-m", "paifuser_lab.cli", "run", "--help")
     assert (installed / "bin" / "paifuser-lab").is_file()

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from .._files import asset, notebook_file, own_notebook
+from .._files import asset, notebook_file
 from ..errors import PaifuserError
 from .documents import bench
+from .jupyterlab import command, copy_notebooks, environment
 from .terminal import console, escaped, print_table
 from .tune_kernels import tune_kernels
 
@@ -62,21 +62,25 @@ def open_(
         bool, typer.Option("--no-browser", help="Only serve; the address is printed.")
     ] = False,
     port: Annotated[int | None, typer.Option(help="The port to serve on.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The folder of your copies of the notebooks; ~/paifuser-lab by default."),
+    ] = None,
 ) -> None:
-    """Open JupyterLab on the tour, or on another notebook."""
-    path = Path(notebook) if Path(notebook).is_file() else own_notebook(notebook)
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={path.resolve().parent}"]
-    command += [
-        f"--LabApp.default_url=/lab/tree/{quote(path.name)}"
-    ]  # so that a printed address leads to it, too
-    command += [
-        "--LabApp.expose_app_in_browser=True"
-    ]  # a panel whose Jupyter kernel is gone offers to run the cells again
-    command += ["--no-browser"] if no_browser else []
-    command += [f"--port={port}"] if port else []
-    command += ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    """Open JupyterLab on your own copy of the tour, or on another notebook."""
+    path = Path(notebook)
+    if not path.is_file():
+        path = (folder or Path.home() / "paifuser-lab") / notebook_file(notebook).name
+        for name in copy_notebooks(path.parent):
+            typer.echo(
+                f"{path.parent / name} has your changes and stays; the package has a newer one: "
+                "move yours away to get it."
+            )
     try:
-        raise SystemExit(subprocess.run(command, check=False).returncode)
+        served = subprocess.run(
+            command(path, port=port, browser=not no_browser), env=environment(), check=False
+        )
+        raise SystemExit(served.returncode)
     except KeyboardInterrupt:
         raise SystemExit(0) from None
 

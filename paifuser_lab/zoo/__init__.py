@@ -5,8 +5,8 @@ download.
     attention          vit.py  swin.py  bert.py
     detection          yolo.py
     segmentation       unet.py  segnet.py  segvit.py
-    trained here       trained.py (what is learned from what), training.py (the loop), cache.py
-    (weights kept on disk)
+    trained here       trained.py (which model learns from which data), training.py (the loop),
+                       pretrained.py (weights in the package), cache.py (weights of other seeds)
     data and metrics   data.py  streets.py  maps.py  metrics.py
     shared             parts.py (what a workload is made of), weights.py (seeded, plausible weights)
 
@@ -70,8 +70,9 @@ def build(
     """Give me the model of this name with example inputs, and with data where it has some.
 
     The same name and seed give the same weights to the bit. Models with data (`resnet18-digits` …)
-    come trained: the first time they train for a while, calling `on_epoch(epoch, epochs, loss)`,
-    later they are read from the cache; `trained=False` gives them untrained.
+    come trained: the weights of seed 0 are in the package; with another seed they train the first
+    time, calling `on_epoch(epoch, epochs, loss)`, and are read from the cache later.
+    `trained=False` gives them untrained.
     """
     if name not in names():
         raise UnknownModelError(_unknown(name))

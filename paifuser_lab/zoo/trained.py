@@ -1,8 +1,13 @@
-"""What the trained models learn, and from what: a row a model."""
+"""What the trained models learn, and from what: a row a model.
+
+`python -m paifuser_lab.zoo.trained [NAME …]` (`make weights`) trains them again and writes the
+weights that come with the package.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from . import cache, data
+from . import cache, data, pretrained
 from .metrics import accuracy, mean_iou
 from .parts import Batches, Parts
 from .resnet import BasicBlock, ResNet
@@ -55,7 +60,7 @@ _MAPS = Course(
     lessons=partial(data.maps, train=2048, test=16, batch=16, side=32, seed=1),
 )
 
-_COURSES = {
+COURSES = {
     "resnet18-digits": Course(
         partial(_digit_resnet, 16), data.digits, accuracy, epochs=7, learning_rate=3e-3
     ),
@@ -82,19 +87,21 @@ def build_trained(
     name: str, *, batch: int, seed: int, trained: bool, on_epoch: OnEpoch | None
 ) -> Parts:
     """The model with its data, loss and metric, trained unless asked otherwise."""
-    course = _COURSES[name]
+    course = COURSES[name]
     with seeded(seed):
         model = course.model()
         initialise(model, gain=RELU_GAIN)
         train_batches, test_batches = course.data()
     if trained:
-        model.load_state_dict(
-            cache.load_or_make(
-                course.weights or name,
+        weights_name = course.weights or name
+        weights = pretrained.read(weights_name, seed)
+        if weights is None:
+            weights = cache.load_or_make(
+                weights_name,
                 seed,
                 lambda: _learn(model, course, train_batches, seed, on_epoch),
             )
-        )
+        model.load_state_dict(weights)
     return Parts(
         model=model.eval(),
         inputs=_examples(test_batches, batch),
@@ -126,3 +133,19 @@ def _examples(batches: Batches, count: int) -> torch.Tensor:
     """The first images of the test set, over again where more are asked for than there are."""
     images = torch.cat([inputs for inputs, _ in batches])
     return images[torch.arange(count) % len(images)]
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Train models, all by default, and write the weights that come with the package."""
+    for name in names or [name for name, course in COURSES.items() if not course.weights]:
+        course = COURSES[name]
+        parts = build_trained(name, batch=1, seed=pretrained.SEED, trained=False, on_epoch=None)
+        train_batches, test_batches = course.data()
+        weights = _learn(parts.model, course, train_batches, pretrained.SEED, None)
+        metric = course.metric(parts.model.eval(), test_batches)
+        note = "" if pretrained.write(name, weights, metric) else ", too large: left out"
+        sys.stdout.write(f"{name}: metric {metric:.4f}{note}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
 import paifuser_lab as lab
 from paifuser_lab._files import asset
-from paifuser_lab.cli import program
+from paifuser_lab.cli import jupyterlab, program
 
 
 @pytest.fixture
@@ -73,17 +74,57 @@ def test_a_plan_can_be_saved_and_read_back(command, tmp_path):
     assert lab.Recipe.load(tmp_path / "plan.yaml").steps[0].kind == "fold"
 
 
-def test_open_serves_the_tour(command, monkeypatch):
-    started = []
+@pytest.fixture
+def started(monkeypatch):
+    """The commands that are run instead of JupyterLab."""
+    commands = []
     monkeypatch.setattr(
         "subprocess.run",
-        lambda command, check: started.append(command) or type("Done", (), {"returncode": 0}),
+        lambda command, env, check: (
+            commands.append([*command, env["JUPYTER_CONFIG_PATH"]])
+            or type("Done", (), {"returncode": 0})
+        ),
     )
+    return commands
+
+
+def test_open_serves_a_copy_of_the_tour_in_the_users_folder(
+    command, started, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
     assert command("open", "--no-browser", "--port", "8899")[0] == 0
     assert {"--no-browser", "--port=8899", "--LabApp.default_url=/lab/tree/00_tour.ipynb"} <= set(
         started[0]
     )
-    assert f"--ServerApp.root_dir={asset('notebooks')}" in started[0]
+    assert f"--ServerApp.root_dir={tmp_path / 'paifuser-lab'}" in started[0]
+    assert (Path(started[0][-1]) / "labconfig" / "default_setting_overrides.json").is_file()
+    copied = (tmp_path / "paifuser-lab" / "00_tour.ipynb").read_bytes()
+    assert copied == asset("notebooks/00_tour.ipynb").read_bytes()
+    assert command("open", asset("notebooks/00_tour.ipynb"))[0] == 0, "a path is opened in place"
+    assert f"--ServerApp.root_dir={asset('notebooks')}" in started[1]
+
+
+def test_open_keeps_a_changed_notebook_and_brings_the_others_up_to_date(
+    command, started, tmp_path, monkeypatch
+):
+    package = tmp_path / "package"
+    package.mkdir()
+    for name in ("00_tour.ipynb", "10_profile.ipynb"):
+        (package / name).write_text("first")
+    monkeypatch.setattr(jupyterlab, "asset", lambda name: package)
+    folder = tmp_path / "mine"
+    assert command("open", "--folder", folder)[1] == ""
+    (folder / "00_tour.ipynb").write_text("changed by the user")
+    assert command("open", "--folder", folder)[1] == "", "the package has nothing newer"
+    for name in ("00_tour.ipynb", "10_profile.ipynb"):
+        (package / name).write_text("second")
+    code, out, _ = command("open", "--folder", folder)
+    assert code == 0 and "00_tour.ipynb has your changes and stays" in out and "10_pro" not in out
+    assert (folder / "00_tour.ipynb").read_text() == "changed by the user"
+    assert (folder / "10_profile.ipynb").read_text() == "second"
+    (tmp_path / "file").write_text("")
+    code, _, err = command("open", "--folder", tmp_path / "file")
+    assert code == 2 and "Cannot copy the notebooks into" in err and len(started) == 3
 
 
 def test_profile_prints_the_tree_and_what_would_help_and_leaves_record_report_and_trace(

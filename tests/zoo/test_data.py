@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from paifuser_lab import zoo
-from paifuser_lab.errors import WorkloadError
-from paifuser_lab.zoo import cache, data, maps, metrics, streets, training
+from paifuser_lab.errors import FileError, WorkloadError
+from paifuser_lab.zoo import cache, data, maps, metrics, pretrained, streets, training
+from paifuser_lab.zoo.trained import COURSES, main
 
 QUICK = "resnet18-digits-tiny"
 
@@ -31,7 +33,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[zoo.Part
     losses: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIFUSER_CACHE", str(tmp_path_factory.mktemp("zoo")))
-        yield zoo.build(QUICK, on_epoch=lambda epoch, epochs, loss: losses.append(loss)), losses
+        parts = zoo.build(QUICK, seed=1, on_epoch=lambda epoch, epochs, loss: losses.append(loss))
+        yield parts, losses
 
 
 def score(parts: zoo.Parts) -> float:
@@ -48,7 +51,7 @@ def test_the_tiny_digits_model_learns(trained: tuple[zoo.Parts, list[float]]) ->
 
 
 def test_a_second_build_reads_the_cache_to_the_bit(trained: tuple[zoo.Parts, list[float]]) -> None:
-    again = zoo.build(QUICK, on_epoch=lambda *_: pytest.fail("trained again"))
+    again = zoo.build(QUICK, seed=1, on_epoch=lambda *_: pytest.fail("trained again"))
     assert_same_weights(trained[0].model, again.model)
 
 
@@ -59,17 +62,55 @@ def test_untrained_weights_are_at_hand_too(trained: tuple[zoo.Parts, list[float]
     assert parts.inputs.shape == (5, 1, 32, 32)
 
 
-# The next three read the run's cache, which is empty at first: who needs a model first trains it,
-# and the notebooks of the same run do not train it again.
-@pytest.mark.slow
-def test_the_full_digits_model_is_right_more_than_97_times_in_100() -> None:
-    assert score(zoo.build("resnet18-digits")) > 0.97
+@pytest.mark.parametrize("name", sorted(pretrained.manifest()))
+def test_the_weights_in_the_package_are_as_good_as_their_record_and_nothing_trains(
+    name: str, cache_folder: Path
+) -> None:
+    parts = zoo.build(name, on_epoch=lambda *_: pytest.fail("trained"))
+    assert score(parts) == pytest.approx(pretrained.manifest()[name]["metric"], abs=0.01)
+    assert not list(cache_folder.iterdir())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["segnet-streets", "unet-streets"])
-def test_the_street_models_learn(name: str) -> None:
-    assert score(zoo.build(name)) > 0.6
+def test_the_trained_models_come_with_weights_that_are_small_and_good() -> None:
+    known = pretrained.manifest()
+    assert known.keys() == {name for name, course in COURSES.items() if not course.weights}
+    assert known["resnet18-digits"]["metric"] > 0.97
+    assert min(known[name]["metric"] for name in ("segnet-streets", "unet-streets")) > 0.6
+    assert all(pretrained.path_of(name).stat().st_size < 3_000_000 for name in known)
+
+
+def test_damaged_weights_in_the_package_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(pretrained.FOLDER, tmp_path / "pretrained")
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "pretrained")
+    path = pretrained.path_of(QUICK)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(
+        FileError, match=r"tiny.safetensors is damaged .* install the package again"
+    ):
+        zoo.build(QUICK)
+    path.unlink()
+    with pytest.raises(FileError, match="Cannot read"):
+        zoo.build(QUICK)
+
+
+def test_weights_are_trained_again_by_one_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path)
+    assert pretrained.read(QUICK, 0) is None
+    main([QUICK])
+    (record,) = pretrained.manifest().values()
+    assert record["metric"] > 0.93 and "metric" in capsys.readouterr().out
+    weights = pretrained.read(QUICK, 0)
+    assert weights is not None and pretrained.read(QUICK, 1) is None
+    model = zoo.build(QUICK).model
+    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+    monkeypatch.setattr(pretrained, "LARGEST_BYTES", 1000)
+    pretrained.path_of(QUICK).unlink()
+    main([QUICK])
+    assert "left out" in capsys.readouterr().out and not pretrained.path_of(QUICK).exists()
 
 
 @pytest.mark.slow
